@@ -5,6 +5,5 @@ go 1.25.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/sergi/go-diff v1.4.0
+	github.com/smacker/go-tree-sitter v0.0.0-20240827094217-dd81d9e9be82
 )
-
-require github.com/stretchr/testify v1.9.0 // indirect

@@ -1,0 +1,209 @@
+package pysyntax
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	sitter "github.com/smacker/go-tree-sitter"
+	"github.com/smacker/go-tree-sitter/python"
+)
+
+// MaxSize is the largest file that Parse reads, in bytes. A tree takes about 50
+// bytes of memory for each byte of source (measured), and nobody writes such a
+// file by hand.
+const MaxSize = 2 << 20
+
+// maxDepth bounds how deep expressions and blocks may nest. Python's own parser
+// gives up at 200 brackets and 100 blocks.
+const maxDepth = 1000
+
+// A Parser parses one file at a time. Make one for each goroutine.
+type Parser struct {
+	p       *sitter.Parser
+	symbols []symbol
+}
+
+// NewParser returns a parser, which must be closed.
+func NewParser() *Parser {
+	p := sitter.NewParser()
+	p.SetLanguage(python.GetLanguage())
+	return &Parser{p, symbols()}
+}
+
+// Close frees the parser's memory.
+func (p *Parser) Close() { p.p.Close() }
+
+// Parse parses one file. A *SyntaxError says that src is not Python, or that it
+// is Python which the grammar cannot read; then the File is nil. A cancelled
+// context ends a long parse; its error is returned as it is.
+func (p *Parser) Parse(ctx context.Context, src []byte) (*File, error) {
+	if len(src) > MaxSize {
+		return nil, &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
+	}
+	tokens, serr := lex(src)
+	if serr == nil {
+		serr = checkLayout(src, tokens)
+	}
+	if serr != nil {
+		return nil, serr
+	}
+	f, err := p.parse(ctx, src, src)
+	if _, bad := err.(*SyntaxError); bad {
+		// Perhaps the grammar is too old for it.
+		if masked := mask(src, tokens); masked != nil {
+			if newer, merr := p.parse(ctx, src, masked); merr == nil {
+				f, err = newer, nil
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.Comments = comments(tokens)
+	return f, nil
+}
+
+func comments(tokens []token) []Span {
+	var out []Span
+	for _, t := range tokens {
+		if t.kind == tokComment {
+			out = append(out, Span{t.start, t.end})
+		}
+	}
+	return out
+}
+
+// parse reads what the grammar makes of text, which is src or a rewriting of it
+// that moves no byte.
+func (p *Parser) parse(ctx context.Context, src, text []byte) (*File, error) {
+	tree, err := p.p.ParseCtx(ctx, nil, text)
+	if err != nil {
+		p.p.Reset() // or the next call would resume this parse
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("parsing Python: %w", err)
+	}
+	defer tree.Close()
+	root := tree.RootNode()
+	c := converter{text: text, symbols: p.symbols, cursor: sitter.NewTreeCursor(root)}
+	defer c.cursor.Close()
+	if root.HasError() {
+		return nil, c.findError(0)
+	}
+	body := c.block(0)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return &File{Src: src, Body: body}, nil
+}
+
+// A symbol is a node kind of the grammar, as far as it is told apart.
+type symbol byte
+
+const (
+	symOther symbol = iota
+	symComment
+	symBlock
+	symAsync
+	symExpressionStatement
+	symAssignment
+	symReturn
+	symRaise
+	symBreak
+	symContinue
+	symImport
+	symImportFrom
+	symFuture
+	symPython2
+	symDecorated
+	symDecorator
+	symFunction
+	symClass
+	symIf
+	symElif
+	symElse
+	symFor
+	symWhile
+	symTry
+	symExcept
+	symFinally
+	symWith
+	symWithClause
+	symWithItem
+	symAsPattern
+	symAsTarget
+	symMatch
+	symCase
+	symIdentifier
+	symDottedName
+	symAliased
+	symWildcard
+	symRelative
+	symAttribute
+	symCall
+	symArguments
+	symKeyword
+	symListSplat
+	symDictSplat
+	symLambda
+	symString
+	symInterpolation
+	symAwait
+	symParenthesized
+	symParameters
+	symDefaultParameter
+	symTypedParameter
+	symTypedDefaultParameter
+	symType
+	symTypeParameter
+	symEquals
+	symColon
+	symSeparator // a keyword or punctuation that never matters
+	symError
+)
+
+var symbolNames = map[string]symbol{
+	"comment": symComment, "line_continuation": symComment, "block": symBlock, "async": symAsync,
+	"expression_statement": symExpressionStatement, "assignment": symAssignment,
+	"augmented_assignment": symAssignment, "return_statement": symReturn,
+	"raise_statement": symRaise, "break_statement": symBreak, "continue_statement": symContinue,
+	"import_statement": symImport, "import_from_statement": symImportFrom,
+	"future_import_statement": symFuture, "print_statement": symPython2, "exec_statement": symPython2,
+	"decorated_definition": symDecorated, "decorator": symDecorator,
+	"function_definition": symFunction, "class_definition": symClass,
+	"if_statement": symIf, "elif_clause": symElif, "else_clause": symElse,
+	"for_statement": symFor, "while_statement": symWhile, "try_statement": symTry,
+	"except_clause": symExcept, "except_group_clause": symExcept, "finally_clause": symFinally,
+	"with_statement": symWith, "with_clause": symWithClause, "with_item": symWithItem,
+	"as_pattern": symAsPattern, "as_pattern_target": symAsTarget,
+	"match_statement": symMatch, "case_clause": symCase,
+	"identifier": symIdentifier, "dotted_name": symDottedName, "aliased_import": symAliased,
+	"wildcard_import": symWildcard, "relative_import": symRelative,
+	"attribute": symAttribute, "call": symCall, "argument_list": symArguments,
+	"keyword_argument": symKeyword, "list_splat": symListSplat, "dictionary_splat": symDictSplat,
+	"lambda": symLambda, "string": symString, "interpolation": symInterpolation, "await": symAwait,
+	"parenthesized_expression": symParenthesized, "parameters": symParameters,
+	"default_parameter": symDefaultParameter, "typed_parameter": symTypedParameter,
+	"typed_default_parameter": symTypedDefaultParameter, "type": symType, "type_parameter": symTypeParameter,
+	"=": symEquals, ":": symColon, "ERROR": symError,
+}
+
+// symbols maps the grammar's symbol numbers to ours. Several numbers can have
+// one name.
+var symbols = sync.OnceValue(func() []symbol {
+	lang := python.GetLanguage()
+	table := make([]symbol, lang.SymbolCount())
+	for i := range table {
+		s := sitter.Symbol(i)
+		known, ok := symbolNames[lang.SymbolName(s)]
+		switch {
+		case ok:
+			table[i] = known
+		case lang.SymbolType(s) != sitter.SymbolTypeRegular:
+			table[i] = symSeparator
+		}
+	}
+	return table
+})
