@@ -1,0 +1,346 @@
+package teardown
+
+import (
+	"strings"
+
+	"ncclfix/patchers/pysyntax"
+)
+
+// An eventKind is something a statement does that matters to process groups.
+type eventKind byte
+
+const (
+	evOpen    eventKind = iota // opens the default group, through a library
+	evDestroy                  // destroys the default group, through a library
+	evAtexit                   // registers a destroy for the end of the process
+	evCall                     // calls fn
+	evMethod                   // calls a method, name, of an object that is not known
+	evSpawn                    // starts fn as a process
+	evExit                     // ends the process: sys.exit and the like
+	evAbort                    // ends the process at once: os._exit
+)
+
+// An event is one such thing, at one call.
+type event struct {
+	kind    eventKind
+	in      *function // whose statement it is
+	stmt    *pysyntax.Stmt
+	node    *pysyntax.Node
+	fn      *function // evCall, evSpawn, and evAtexit of a function of the tree
+	name    string    // evOpen, evSpawn: the library function; evMethod
+	guessed bool      // the name came through a star import
+}
+
+// find records the events of every function of m. It needs all modules linked.
+func (m *module) find() {
+	for _, f := range m.allFunctions() {
+		f.events = map[*pysyntax.Stmt][]event{}
+		f.contextManager = f.hasDecorator("contextmanager", "asynccontextmanager")
+		f.fixture = f.hasDecorator("fixture", "yield_fixture")
+		f.findIn(f.statements())
+	}
+}
+
+func (m *module) allFunctions() []*function { return append([]*function{m.body}, m.funcs...) }
+
+func (f *function) findIn(list []*pysyntax.Stmt) {
+	for _, s := range list {
+		switch s.Kind {
+		case pysyntax.FuncDef:
+			continue
+		case pysyntax.ClassDef:
+			continue
+		}
+		for _, n := range s.Exprs {
+			f.findCalls(s, n)
+		}
+		for _, b := range s.Blocks {
+			if b.Clause == pysyntax.Elif {
+				f.findCalls(s, b.Cond)
+			}
+			f.findIn(b.Body)
+		}
+	}
+}
+
+// findCalls records the events of one expression in the order of evaluation:
+// arguments before the call that takes them.
+func (f *function) findCalls(s *pysyntax.Stmt, n *pysyntax.Node) {
+	if n == nil || n.Kind == pysyntax.Lambda { // a lambda's body runs elsewhere
+		return
+	}
+	f.findCalls(s, n.X)
+	for _, a := range n.Args {
+		f.findCalls(s, a.Value)
+	}
+	for _, k := range n.Kids {
+		f.findCalls(s, k)
+	}
+	if n.Kind == pysyntax.Call {
+		for _, e := range f.classify(n) {
+			e.in, e.stmt, e.node = f, s, n
+			f.events[s] = append(f.events[s], e)
+		}
+	}
+}
+
+// classify returns what a call does.
+func (f *function) classify(n *pysyntax.Node) []event {
+	r := f.resolve(n.X, maxHops)
+	if t := f.spawnTarget(n, r); t != nil {
+		return []event{{kind: evSpawn, fn: t, name: f.mod.file.Text(n.X.Span)}}
+	}
+	switch {
+	case r.fn != nil:
+		out := []event{{kind: evCall, fn: r.fn}}
+		for i := range r.fn.spawns {
+			if t := f.callable(r.fn.argument(n, i)); t != nil {
+				out = append(out, event{kind: evSpawn, fn: t, name: r.fn.qualname()})
+			}
+		}
+		return out
+	case r.class != nil:
+		var out []event
+		if init := r.class.method("__init__", maxHops); init != nil {
+			out = append(out, event{kind: evCall, fn: init})
+		}
+		return out
+	case r.lib != "":
+		return f.classifyLibrary(n, r)
+	}
+	switch method := n.X.Name; {
+	case n.X.Kind != pysyntax.Attr:
+	case method == "destroy_process_group" && len(n.Args) == 0:
+		return []event{{kind: evDestroy}}
+	default:
+		return []event{{kind: evMethod, name: method}}
+	}
+	return nil
+}
+
+// libraryMember reports whether a star import of the library may bring name.
+func libraryMember(lib, name string) bool {
+	full := lib + "." + name
+	return opens(full) || destroys(full) || spawnArgument(full) != nil
+}
+
+// opens reports whether a call of the library function opens the default group,
+// as the documentation of PyTorch and DeepSpeed has it: init_device_mesh,
+// DeviceMesh and deepspeed.initialize do so when there is none yet.
+func opens(lib string) bool {
+	name := lib[strings.LastIndexByte(lib, '.')+1:]
+	switch {
+	case strings.HasPrefix(lib, "torch.distributed."):
+		return name == "init_process_group" || name == "init_device_mesh" || name == "DeviceMesh"
+	case strings.HasPrefix(lib, "deepspeed."):
+		return name == "init_distributed" || name == "initialize" && lib == "deepspeed.initialize"
+	}
+	return false
+}
+
+func destroys(lib string) bool {
+	return (strings.HasPrefix(lib, "torch.distributed.") || strings.HasPrefix(lib, "deepspeed.")) &&
+		strings.HasSuffix(lib, ".destroy_process_group")
+}
+
+func (f *function) classifyLibrary(n *pysyntax.Node, r ref) []event {
+	switch {
+	case opens(r.lib):
+		if r.lib == "deepspeed.initialize" && f.isFalse(n.Arg(-1, "dist_init_required")) {
+			return nil
+		}
+		return []event{{kind: evOpen, name: r.lib, guessed: r.guessed}}
+	case destroys(r.lib):
+		if f.isWholeGroup(n.Arg(0, "group")) {
+			return []event{{kind: evDestroy}}
+		}
+		return nil
+	}
+	switch r.lib {
+	case "atexit.register":
+		arg := n.Arg(0, "func")
+		target := f.resolve(arg, maxHops)
+		switch {
+		case target.fn != nil:
+			return []event{{kind: evAtexit, fn: target.fn}}
+		case destroys(target.lib), arg != nil && arg.Kind == pysyntax.Lambda && f.lambdaDestroys(arg):
+			return []event{{kind: evAtexit}}
+		}
+	case "sys.exit", "builtins.exit", "builtins.quit":
+		return []event{{kind: evExit}}
+	case "os._exit":
+		return []event{{kind: evAbort}}
+	}
+	if i := strings.LastIndexByte(r.lib, '.'); i > 0 {
+		switch r.lib[i+1:] {
+		case "Fire", "run": // fire.Fire(main), typer.run(main), absl.app.run(main)
+			if target := f.resolve(n.Arg(0, ""), maxHops); target.fn != nil {
+				return []event{{kind: evCall, fn: target.fn}}
+			}
+		case "destroy_process_group":
+			if len(n.Args) == 0 {
+				return []event{{kind: evDestroy}}
+			}
+		}
+	}
+	return nil
+}
+
+func (f *function) lambdaDestroys(n *pysyntax.Node) bool {
+	found := false
+	n.X.Walk(func(n *pysyntax.Node) bool {
+		if n.Kind == pysyntax.Call {
+			r := f.resolve(n.X, maxHops)
+			found = found || destroys(r.lib) || r.fn != nil && r.fn.closes
+		}
+		return true
+	})
+	return found
+}
+
+func (f *function) isFalse(n *pysyntax.Node) bool {
+	return n != nil && f.mod.file.Text(n.Span) == "False"
+}
+
+// isWholeGroup reports whether the argument of destroy_process_group means the
+// default group, whose end is that of all others.
+func (f *function) isWholeGroup(n *pysyntax.Node) bool {
+	if n == nil {
+		return true
+	}
+	text := f.mod.file.Text(n.Span)
+	return text == "None" || strings.HasSuffix(text, "group.WORLD") || strings.HasSuffix(text, "GroupMember.WORLD")
+}
+
+// A spawner says which argument of a library function is run in new processes.
+type spawner struct {
+	index int
+	name  string
+}
+
+func spawnArgument(lib string) *spawner {
+	lib = strings.ReplaceAll(lib, ".get_context()", "")
+	lib = strings.TrimPrefix(lib, "torch.")
+	switch lib {
+	case "multiprocessing.spawn", "multiprocessing.spawn.spawn", "multiprocessing.start_processes",
+		"multiprocessing.spawn.start_processes":
+		return &spawner{0, "fn"}
+	case "multiprocessing.Process", "multiprocessing.context.Process", "multiprocessing.process.Process",
+		"multiprocessing.context.SpawnProcess", "multiprocessing.context.ForkProcess":
+		return &spawner{-1, "target"} // the first position is group, always None
+	}
+	if strings.HasPrefix(lib, "distributed.") {
+		switch lib[strings.LastIndexByte(lib, '.')+1:] {
+		case "elastic_launch()": // elastic_launch(config, f)(...)
+			return nil
+		case "launch_agent", "elastic_launch":
+			return &spawner{1, "entrypoint"}
+		case "start_processes":
+			return &spawner{1, "entrypoint"}
+		}
+	}
+	return nil
+}
+
+// spawnTarget returns the function of the tree that a call runs in processes of
+// its own, or nil.
+func (f *function) spawnTarget(n *pysyntax.Node, r ref) *function {
+	s := spawnArgument(r.lib)
+	if s == nil && r.lib == "" && r.fn == nil && r.class == nil && n.X.Kind == pysyntax.Attr && n.X.Name == "Process" {
+		s = &spawner{-1, "target"} // context.Process, of a context that came from elsewhere
+	}
+	if s == nil {
+		return nil
+	}
+	return f.callable(n.Arg(s.index, s.name))
+}
+
+// callable returns the function of the tree that an expression calls when it is
+// called: a name, a method, functools.partial of one, a lambda that calls one.
+func (f *function) callable(n *pysyntax.Node) *function {
+	if n == nil {
+		return nil
+	}
+	switch n.Kind {
+	case pysyntax.Lambda:
+		if n.X != nil && n.X.Kind == pysyntax.Call {
+			return f.resolve(n.X.X, maxHops).fn
+		}
+	case pysyntax.Call:
+		if r := f.resolve(n.X, maxHops); r.lib == "functools.partial" {
+			return f.callable(n.Arg(0, ""))
+		}
+	default:
+		r := f.resolve(n, maxHops)
+		if r.class != nil {
+			return r.class.method("__init__", maxHops)
+		}
+		if r.instance != nil {
+			return r.instance.method("__call__", maxHops)
+		}
+		return r.fn
+	}
+	return nil
+}
+
+// argument returns what a call of f passes as parameter number i.
+func (f *function) argument(call *pysyntax.Node, i int) *pysyntax.Node {
+	at := i
+	if f.class != nil && !f.hasDecorator("staticmethod") {
+		at-- // self is not written
+	}
+	return call.Arg(at, f.stmt.Params[i].Name)
+}
+
+// findSpawnParams notes which parameters a function hands on to a spawner, and
+// reports whether that is news.
+func (f *function) findSpawnParams() bool {
+	news := false
+	var visit func(list []*pysyntax.Stmt)
+	check := func(n *pysyntax.Node) {
+		if n == nil || n.Kind != pysyntax.Name {
+			return
+		}
+		for scope := f; scope != nil; scope = scope.outer {
+			if b := scope.names[n.Name]; b != nil {
+				if b.kind == bindParam && scope == f && !f.spawns[b.index] {
+					if f.spawns == nil {
+						f.spawns = map[int]bool{}
+					}
+					f.spawns[b.index] = true
+					news = true
+				}
+				return
+			}
+		}
+	}
+	visit = func(list []*pysyntax.Stmt) {
+		for _, s := range list {
+			if s.Kind == pysyntax.FuncDef || s.Kind == pysyntax.ClassDef {
+				continue
+			}
+			for _, e := range s.Exprs {
+				e.Walk(func(n *pysyntax.Node) bool {
+					if n.Kind != pysyntax.Call {
+						return true
+					}
+					r := f.resolve(n.X, maxHops)
+					if sp := spawnArgument(r.lib); sp != nil {
+						check(n.Arg(sp.index, sp.name))
+					}
+					if r.fn != nil {
+						for i := range r.fn.spawns {
+							check(r.fn.argument(n, i))
+						}
+					}
+					return true
+				})
+			}
+			for _, b := range s.Blocks {
+				visit(b.Body)
+			}
+		}
+	}
+	visit(f.statements())
+	return news
+}

@@ -1,0 +1,335 @@
+package teardown
+
+import (
+	"regexp"
+	"strings"
+
+	"ncclfix/patchers/pysyntax"
+)
+
+// A state is what is known of the default process group at a place in the code.
+// States are ordered by what a join of two paths keeps: a path on which the
+// group is destroyed outweighs one on which it is open, since the guards of an
+// init and of its destroy are usually the same condition.
+type state byte
+
+const (
+	none    state = iota // never opened here
+	open                 // opened, and no destroy since
+	closed               // destroyed
+	covered              // a destroy is registered for the end of the process
+	numStates
+)
+
+// A flow runs over the body of one function and follows the state.
+type flow struct {
+	f       *function
+	closers map[string]bool // names of methods that destroy
+
+	opening  *event // the event that opened the group last
+	openCond string // the rank condition under which that was, or ""
+	cond     string // the innermost rank condition
+	exits    []exit
+	rankOnly []event // destroys that only some ranks reach
+	finally  []*pysyntax.Block
+	handler  int        // depth of except clauses
+	loops    []*[]state // states at the breaks of the loops around
+	quiet    bool       // record nothing
+}
+
+// An exit is a way out of a function on its normal path.
+type exit struct {
+	stmt    *pysyntax.Stmt // the return or the call of sys.exit; nil at the end
+	state   state
+	handler bool // in an except clause
+	leaves  bool // ends the process, not only the function
+}
+
+// run follows the body from the state and returns the join of all states in
+// which the function returns. Ends of the process are in exits only.
+func (w *flow) run(s state) state {
+	end, reached := w.block(w.f.statements(), s)
+	out, any := none, false
+	if reached {
+		w.exits = append(w.exits, exit{state: end})
+	}
+	for _, e := range w.exits {
+		if !e.leaves {
+			out, any = max(out, e.state), true
+		}
+	}
+	if !any {
+		return s
+	}
+	return out
+}
+
+// block returns the state at the end of the statements, and whether the end can
+// be reached.
+func (w *flow) block(list []*pysyntax.Stmt, s state) (state, bool) {
+	for _, st := range list {
+		var reached bool
+		if s, reached = w.stmt(st, s); !reached {
+			return s, false
+		}
+	}
+	return s, true
+}
+
+func (w *flow) stmt(st *pysyntax.Stmt, s state) (state, bool) {
+	for i := range w.f.events[st] {
+		e := &w.f.events[st][i]
+		switch {
+		case e.kind == evExit && isWhole(st, e):
+			w.leave(st, s, true)
+			return s, false
+		case e.kind == evAbort && isWhole(st, e):
+			return s, false
+		}
+		s = w.event(e, s)
+	}
+	switch st.Kind {
+	case pysyntax.Return:
+		w.leave(st, s, false)
+		return s, false
+	case pysyntax.Raise:
+		return s, false
+	case pysyntax.Break:
+		if n := len(w.loops); n > 0 {
+			*w.loops[n-1] = append(*w.loops[n-1], s)
+		}
+		return s, false
+	case pysyntax.Continue:
+		if n := len(w.loops); n > 0 {
+			return s, false
+		}
+	case pysyntax.If, pysyntax.Match:
+		return w.branches(st, s)
+	case pysyntax.For, pysyntax.While:
+		return w.loop(st, s)
+	case pysyntax.Try:
+		return w.try(st, s)
+	case pysyntax.With:
+		return w.block(st.Blocks[0].Body, s)
+	}
+	return s, true
+}
+
+// isWhole reports whether the event's call is all that its statement does.
+func isWhole(st *pysyntax.Stmt, e *event) bool {
+	return st.Kind == pysyntax.Expr && len(st.Exprs) == 1 && st.Exprs[0] == e.node
+}
+
+func (w *flow) event(e *event, s state) state {
+	if s == covered {
+		return s
+	}
+	next := s
+	switch e.kind {
+	case evOpen:
+		next = open
+	case evDestroy:
+		next = closed
+	case evAtexit:
+		if e.fn == nil || e.fn.closes {
+			next = covered
+		}
+	case evCall:
+		next = e.fn.after[s]
+	case evMethod:
+		if w.closers[e.name] {
+			next = closed
+		}
+	}
+	if next == open && s != open {
+		w.opening, w.openCond = e, w.cond
+	}
+	if s == open && next == closed && w.cond != "" && w.cond != w.openCond && !w.quiet {
+		w.rankOnly = append(w.rankOnly, *e)
+	}
+	return next
+}
+
+// leave records a way out, after the finally clauses around it.
+func (w *flow) leave(st *pysyntax.Stmt, s state, process bool) {
+	if w.quiet {
+		return
+	}
+	w.quiet = true
+	for i := len(w.finally) - 1; i >= 0; i-- {
+		s, _ = w.block(w.finally[i].Body, s)
+	}
+	w.quiet = false
+	w.exits = append(w.exits, exit{st, s, w.handler > 0, process})
+}
+
+func (w *flow) branches(st *pysyntax.Stmt, s state) (state, bool) {
+	out, reached := none, false
+	complete := false
+	for _, b := range st.Blocks {
+		complete = complete || b.Clause == pysyntax.Else
+		outer := w.cond
+		if cond := w.f.rankCondition(b.Cond); cond != "" {
+			w.cond = cond
+		}
+		end, ok := w.block(b.Body, s)
+		if ok && s == open && end == closed && w.cond != outer && w.cond != w.openCond && !w.elseDestroys(st, b, s) {
+			end = open // only some ranks destroy
+		}
+		w.cond = outer
+		if ok {
+			out, reached = max(out, end), true
+		}
+	}
+	if !complete {
+		out, reached = max(out, s), true
+	}
+	return out, reached
+}
+
+// elseDestroys reports whether the other branches of an if destroy as well.
+func (w *flow) elseDestroys(st *pysyntax.Stmt, but *pysyntax.Block, s state) bool {
+	if st.Blocks[len(st.Blocks)-1].Clause != pysyntax.Else {
+		return false
+	}
+	outer := w.quiet
+	w.quiet = true
+	defer func() { w.quiet = outer }()
+	for _, b := range st.Blocks {
+		if b == but {
+			continue
+		}
+		if end, ok := w.block(b.Body, s); ok && end == open {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *flow) loop(st *pysyntax.Stmt, s state) (state, bool) {
+	var breaks []state
+	w.loops = append(w.loops, &breaks)
+	end, ok := w.block(st.Blocks[0].Body, s)
+	w.loops = w.loops[:len(w.loops)-1]
+	out, reached := s, true
+	if st.Kind == pysyntax.While && isTrue(w.f.mod.file.Text(st.Blocks[0].Cond.Span)) {
+		out, reached = none, false
+	} else if ok {
+		out = max(out, end)
+	}
+	for _, b := range st.Blocks[1:] {
+		if reached {
+			out, reached = w.block(b.Body, out)
+		}
+	}
+	for _, b := range breaks {
+		out, reached = max(out, b), true
+	}
+	return out, reached
+}
+
+func isTrue(cond string) bool { return cond == "True" || cond == "1" }
+
+func (w *flow) try(st *pysyntax.Stmt, s state) (state, bool) {
+	var last *pysyntax.Block
+	if b := st.Blocks[len(st.Blocks)-1]; b.Clause == pysyntax.Finally {
+		last = b
+		w.finally = append(w.finally, b)
+	}
+	out, reached := w.block(st.Blocks[0].Body, s)
+	middle := max(s, out)
+	for _, b := range st.Blocks[1:] {
+		switch b.Clause {
+		case pysyntax.Else:
+			if reached {
+				out, reached = w.block(b.Body, out)
+			}
+		case pysyntax.Except:
+			w.handler++
+			end, ok := w.block(b.Body, middle)
+			w.handler--
+			if ok && !reached {
+				out, reached = end, true
+			} else if ok {
+				out = max(out, end)
+			}
+		}
+	}
+	if last == nil {
+		return out, reached
+	}
+	w.finally = w.finally[:len(w.finally)-1]
+	end, ok := w.block(last.Body, out)
+	return end, ok && reached
+}
+
+// summarize brings the summaries of all functions to a fixed point.
+func (p *program) summarize(all []*function) {
+	for _, f := range all {
+		for s := range f.after {
+			f.after[s] = state(s)
+		}
+		f.opening, f.closes = nil, false
+	}
+	closers := map[string]bool{}
+	for range maxRounds {
+		changed := false
+		for _, f := range all {
+			changed = f.summarize(closers) || changed
+		}
+		for _, f := range all {
+			if f.closes && f.class != nil && !closers[f.stmt.Name] && f.stmt.Name != "__init__" {
+				closers[f.stmt.Name] = true
+				changed = true
+			}
+		}
+		if !changed {
+			break
+		}
+	}
+	p.closers = closers
+}
+
+// maxRounds bounds the fixed point: the longest chain of calls that is followed.
+const maxRounds = 30
+
+// summarize computes the effects of f from those of what it calls, and reports
+// whether they changed.
+func (f *function) summarize(closers map[string]bool) bool {
+	before, opening, closes := f.after, f.opening, f.closes
+	for s := none; s < numStates; s++ {
+		w := &flow{f: f, closers: closers}
+		f.after[s] = w.run(s)
+		if f.repaired && f.after[s] == open {
+			f.after[s] = closed
+		}
+		if s == none {
+			f.opening = nil
+			if f.after[none] == open {
+				f.opening = w.opening
+			}
+		}
+	}
+	// A function that starts with an open group and returns without one closes it.
+	f.closes = f.after[open] == closed
+	return f.after != before || (f.opening == nil) != (opening == nil) || f.closes != closes
+}
+
+var (
+	rankWord = regexp.MustCompile(`(?i)rank|is_main|main_process|is_master|master_process|is_chief|is_primary`)
+	// "local_rank != -1" and the like ask whether the run is distributed at all.
+	rankGuard = regexp.MustCompile(`(?i)\w*rank\w*(\(\))?\s*(!=\s*-\s*1|==\s*-\s*1|>=\s*0|>\s*-\s*1|<\s*0\b|is\s+not\s+None|is\s+None)|["']\w*RANK["']\s*(not\s+)?in\b`)
+)
+
+// rankCondition returns the text of a condition that holds on some ranks only,
+// or "".
+func (f *function) rankCondition(cond *pysyntax.Node) string {
+	if cond == nil {
+		return ""
+	}
+	text := strings.Join(strings.Fields(f.mod.file.Text(cond.Span)), " ")
+	if !rankWord.MatchString(rankGuard.ReplaceAllString(text, "")) {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,315 @@
+package teardown
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"ncclfix/patchers/pysyntax"
+)
+
+// A role is why a function is the last to run in its process.
+type role byte
+
+const (
+	worker role = iota // started as a process of its own
+	script             // run by the interpreter, or reached from there in tail position
+	test               // run by pytest or unittest
+)
+
+// An owner is code that is answerable for a process: when it ends, so does the
+// process, and a group that is open then is never destroyed.
+type owner struct {
+	role role
+	fn   *function
+	body []*pysyntax.Stmt // what ends with the process; fn's statements, or a __main__ block
+	main *pysyntax.Stmt   // the if statement of that block
+	why  *event           // what starts the process, or the call that led here; may be nil
+}
+
+// workers returns the functions that run as processes of their own, each once,
+// in the order of the tree.
+func (p *program) workers(all []*function) []*owner {
+	seen := map[*function]bool{}
+	var out []*owner
+	add := func(f *function, why *event) {
+		if f != nil && f.stmt != nil && !seen[f] {
+			seen[f] = true
+			out = append(out, &owner{role: worker, fn: f, body: f.statements(), why: why})
+		}
+	}
+	for _, f := range all {
+		for _, s := range f.sortedEvents() {
+			for i := range f.events[s] {
+				if e := &f.events[s][i]; e.kind == evSpawn {
+					add(e.fn, e)
+				}
+			}
+		}
+		// A subclass of Process runs its method run.
+		if f.class != nil && f.name() == "run" && f.class.derivesFrom(func(lib string) bool { return spawnArgument(lib) != nil }) {
+			add(f, nil)
+		}
+	}
+	slices.SortFunc(out, func(a, b *owner) int {
+		return cmp.Or(cmp.Compare(a.fn.mod.path, b.fn.mod.path), cmp.Compare(a.fn.stmt.Start, b.fn.stmt.Start))
+	})
+	return out
+}
+
+// sortedEvents returns the statements of f that have events, in source order.
+func (f *function) sortedEvents() []*pysyntax.Stmt {
+	out := make([]*pysyntax.Stmt, 0, len(f.events))
+	for s := range f.events {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *pysyntax.Stmt) int { return cmp.Compare(a.Start, b.Start) })
+	return out
+}
+
+// derivesFrom reports whether a base class of c, at any distance, stands outside
+// the tree under a name that is wanted.
+func (c *class) derivesFrom(wanted func(lib string) bool) bool {
+	return c.anyBase(maxHops, func(r ref) bool { return r.lib != "" && wanted(r.lib) })
+}
+
+// anyBase reports whether f holds for what any base class of c means.
+func (c *class) anyBase(hops int, f func(ref) bool) bool {
+	if hops <= 0 {
+		return false
+	}
+	for _, b := range c.stmt.Exprs {
+		r := c.outer.resolve(b, maxHops)
+		if f(r) || r.class != nil && r.class != c && r.class.anyBase(hops-1, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// isForeign reports whether a framework may run the methods of c: one of its
+// bases stands outside the tree and is not known to leave processes alone.
+// PyTorch's MultiProcessTestCase destroys the group in its own run loop.
+func (c *class) isForeign() bool {
+	return c.anyBase(maxHops, func(r ref) bool {
+		if r.class != nil {
+			return false
+		}
+		name := r.lib[strings.LastIndexByte(r.lib, '.')+1:]
+		switch r.lib {
+		case "unittest.TestCase", "unittest.case.TestCase", "unittest.IsolatedAsyncioTestCase",
+			"torch.testing._internal.common_utils.TestCase", "absl.testing.absltest.TestCase",
+			"absl.testing.parameterized.TestCase", "torch.nn.Module", "torch.nn.modules.module.Module",
+			"abc.ABC", "typing.Protocol", "typing.NamedTuple", "enum.Enum":
+			return false
+		}
+		return !strings.HasPrefix(r.lib, "builtins.") || name == "" || r.lib == ""
+	})
+}
+
+// mainBlock returns the statement if __name__ == "__main__" of the module.
+func (m *module) mainBlock() *pysyntax.Stmt {
+	for _, s := range m.file.Body {
+		if s.Kind == pysyntax.If && s.Blocks[0].Cond != nil {
+			cond := m.file.Text(s.Blocks[0].Cond.Span)
+			if strings.Contains(cond, "__name__") && strings.Contains(cond, "__main__") {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// isTestModule reports whether pytest collects the file, and finds tests in it.
+func (m *module) isTestModule() bool {
+	return isTestName(m.path) && slices.ContainsFunc(m.funcs, func(f *function) bool { return f.isTest() })
+}
+
+func isTestName(file string) bool {
+	base := path.Base(file)
+	return strings.HasPrefix(base, "test_") || strings.HasSuffix(base, "_test.py")
+}
+
+// isTest reports whether a test runner calls f: as a test, a fixture or a setup.
+func (f *function) isTest() bool {
+	if f.stmt == nil || f.outer != f.mod.body {
+		return false
+	}
+	return f.fixture || strings.HasPrefix(f.stmt.Name, "test") || f.isSetup()
+}
+
+func (f *function) isSetup() bool {
+	switch f.name() {
+	case "setup_module", "setUpModule", "setup_function":
+		return f.class == nil
+	case "setUp", "setUpClass", "setup_class", "setup_method", "asyncSetUp":
+		return f.class != nil
+	}
+	return false
+}
+
+// isTeardown reports whether a test runner calls f after tests.
+func (f *function) isTeardown() bool {
+	switch f.name() {
+	case "teardown_module", "tearDownModule", "teardown_function", "teardown_class", "teardown_method",
+		"teardown", "tearDown", "tearDownClass", "asyncTearDown", "doCleanups",
+		"pytest_sessionfinish", "pytest_unconfigure", "pytest_runtest_teardown":
+		return true
+	}
+	return false
+}
+
+// isScript reports whether the module's own statements may be what a process
+// runs. An imported module, a package or a configuration of tests is not.
+func (m *module) isScript() bool {
+	base := path.Base(m.path)
+	return base != "__init__.py" && base != "conftest.py"
+}
+
+// tail returns the calls of functions of the tree, and the statements that hold
+// them, behind which body does nothing more: its last statement, or the last
+// ones of its branches.
+func (f *function) tail(body []*pysyntax.Stmt) []*event {
+	if len(body) == 0 {
+		return nil
+	}
+	last := body[len(body)-1]
+	switch last.Kind {
+	case pysyntax.If, pysyntax.With, pysyntax.Try:
+		var out []*event
+		for _, b := range last.Blocks {
+			if b.Clause != pysyntax.Except && b.Clause != pysyntax.Finally {
+				out = append(out, f.tail(b.Body)...)
+			}
+		}
+		return out
+	}
+	var out []*event
+	for i := range f.events[last] {
+		if e := &f.events[last][i]; e.kind == evCall {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// scripts returns the code that the interpreter runs in m and that leaves the
+// group open, as deep as the way there is a tail call. callers counts the calls
+// of each function in the tree.
+func (m *module) scripts(callers map[*function]int) *owner {
+	o := &owner{role: script, fn: m.body, body: m.file.Body}
+	if main := m.mainBlock(); main != nil {
+		o.main = main
+		if m.body.opensIn(main.Blocks[0].Body) {
+			o.body = main.Blocks[0].Body
+		}
+	}
+	return o.descend(callers)
+}
+
+// opensIn reports whether the statements themselves open the group, alone or
+// through what they call.
+func (f *function) opensIn(body []*pysyntax.Stmt) bool {
+	for _, s := range body {
+		for _, e := range f.events[s] {
+			if e.kind == evOpen || e.kind == evCall && e.fn.after[none] == open {
+				return true
+			}
+		}
+		for _, b := range s.Blocks {
+			if s.Kind != pysyntax.FuncDef && s.Kind != pysyntax.ClassDef && f.opensIn(b.Body) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// descend follows the one call that opens the group into its function, as long
+// as it is the last thing that happens and nobody else calls that function.
+func (o *owner) descend(callers map[*function]int) *owner {
+	for range maxHops {
+		var opening []*event
+		o.fn.eachEvent(o.body, func(e *event) {
+			if e.kind == evOpen || e.kind == evCall && e.fn.after[none] == open {
+				opening = append(opening, e)
+			}
+		})
+		if len(opening) != 1 || opening[0].kind != evCall {
+			return o
+		}
+		e := opening[0]
+		isTail := slices.ContainsFunc(o.fn.tail(o.body), func(t *event) bool { return t.node == e.node })
+		g := e.fn
+		if !isTail || g.stmt == nil || callers[g] > 1 || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
+			return o
+		}
+		o = &owner{role: script, fn: g, body: g.statements(), why: e}
+	}
+	return o
+}
+
+// eachEvent calls f for every event of the statements and those inside them, in
+// source order.
+func (f *function) eachEvent(body []*pysyntax.Stmt, do func(*event)) {
+	for _, s := range body {
+		for i := range f.events[s] {
+			do(&f.events[s][i])
+		}
+		if s.Kind == pysyntax.FuncDef || s.Kind == pysyntax.ClassDef {
+			continue
+		}
+		for _, b := range s.Blocks {
+			f.eachEvent(b.Body, do)
+		}
+	}
+}
+
+// isGenerator reports whether f yields: the end of its body is then not where
+// its caller goes on.
+func (f *function) isGenerator() bool {
+	for _, s := range f.statements() {
+		if strings.Contains(f.mod.file.Text(s.Span), "yield") && f.yields([]*pysyntax.Stmt{s}) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *function) yields(list []*pysyntax.Stmt) bool {
+	for _, s := range list {
+		if s.Kind == pysyntax.FuncDef || s.Kind == pysyntax.ClassDef {
+			continue
+		}
+		for _, n := range s.Exprs {
+			if strings.HasPrefix(f.mod.file.Text(n.Span), "yield") {
+				return true
+			}
+		}
+		for _, b := range s.Blocks {
+			if f.yields(b.Body) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// describe says how the process of o comes about.
+func (o *owner) describe() string {
+	switch o.role {
+	case worker:
+		if o.why == nil {
+			return fmt.Sprintf("%s runs as a process of its own", o.fn.qualname())
+		}
+		return fmt.Sprintf("%s runs as a process of its own, started by %s", o.fn.qualname(), o.why.name)
+	case script:
+		if o.fn.stmt == nil {
+			return "this script"
+		}
+		return fmt.Sprintf("%s is the last thing this script runs", o.fn.qualname())
+	}
+	return "the test process"
+}

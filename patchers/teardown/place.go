@@ -1,0 +1,315 @@
+package teardown
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	"ncclfix/patchers/diff"
+	"ncclfix/patchers/pysyntax"
+)
+
+// A place is where a destroy can be inserted.
+type place struct {
+	at     int    // offset in the file
+	indent string // of the inserted lines
+	before bool   // in front of the statement at offset; else behind the line that ends there
+	stmt   *pysyntax.Stmt
+}
+
+// endPlace returns the place behind the last statement of body, or why there is
+// none. header is where the statement that owns the body begins.
+func (m *module) endPlace(body []*pysyntax.Stmt, header int) (place, string) {
+	src := m.file.Src
+	first, last := body[0], body[len(body)-1]
+	indent, alone := m.indentation(first)
+	if !alone {
+		return place{}, "its body stands on the line of its header"
+	}
+	if header >= 0 && pysyntax.LineStart(src, header) == pysyntax.LineStart(src, first.Start) {
+		return place{}, "its body stands on the line of its header"
+	}
+	end := pysyntax.LineEnd(src, last.End)
+	// Comments that belong to the body stay in front.
+	for end < len(src) {
+		next := bytes.IndexByte(src[end:], '\n')
+		if next < 0 || end+next+1 >= len(src) {
+			break
+		}
+		start := end + next + 1
+		lineEnd := pysyntax.LineEnd(src, start)
+		text := src[start:lineEnd]
+		trimmed := bytes.TrimLeft(text, " \t")
+		if len(trimmed) == 0 || trimmed[0] != '#' || !strings.HasPrefix(string(text), indent) {
+			break
+		}
+		end = lineEnd
+	}
+	return place{at: end, indent: indent}, ""
+}
+
+// beforePlace returns the place in front of a statement, or why there is none.
+func (m *module) beforePlace(s *pysyntax.Stmt) (place, string) {
+	indent, alone := m.indentation(s)
+	if !alone {
+		return place{}, "the statement stands behind another one on its line"
+	}
+	return place{at: pysyntax.LineStart(m.file.Src, s.Start), indent: indent, before: true, stmt: s}, ""
+}
+
+// indentation returns the white space in front of a statement and whether the
+// statement is the first on its line. A form feed is no indentation.
+func (m *module) indentation(s *pysyntax.Stmt) (string, bool) {
+	text := string(m.file.Src[pysyntax.LineStart(m.file.Src, s.Start):s.Start])
+	if i := strings.LastIndexByte(text, '\f'); i >= 0 {
+		text = text[i+1:]
+	}
+	return text, strings.TrimLeft(text, " \t") == ""
+}
+
+// edit inserts the lines, each without its indentation and line ending.
+func (m *module) edit(p place, lines []string) diff.Edit {
+	eol := m.eol()
+	var b strings.Builder
+	for _, l := range lines {
+		if l != "" {
+			l = p.indent + l
+		}
+		if p.before {
+			b.WriteString(l + eol)
+		} else {
+			b.WriteString(eol + l)
+		}
+	}
+	return diff.Insert(p.at, b.String())
+}
+
+// eol returns the line ending of the file: that of its first line.
+func (m *module) eol() string {
+	if i := bytes.IndexByte(m.file.Src, '\n'); i > 0 && m.file.Src[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+// unit returns one level of indentation as the file has it.
+func (m *module) unit() string {
+	var found string
+	var visit func(list []*pysyntax.Stmt, outer string)
+	visit = func(list []*pysyntax.Stmt, outer string) {
+		for _, s := range list {
+			for _, b := range s.Blocks {
+				if found != "" || len(b.Body) == 0 {
+					continue
+				}
+				inner, alone := m.indentation(b.Body[0])
+				if alone && len(inner) > len(outer) && strings.HasPrefix(inner, outer) {
+					found = inner[len(outer):]
+					return
+				}
+				visit(b.Body, outer)
+			}
+		}
+	}
+	visit(m.file.Body, "")
+	if found == "" {
+		return "    "
+	}
+	return found
+}
+
+// A vocabulary is how a file can name the functions of torch.distributed at a
+// place.
+type vocabulary struct {
+	prefix      string // "dist.", or "" for imported names
+	initialized string // is_initialized, as it is called here
+	destroy     string
+	barrier     string
+	imports     []diff.Edit // grown import statements
+	local       string      // an import line for the inserted block, or ""
+}
+
+// vocabulary returns the words of f for a place at offset.
+func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
+	words := func(prefix string) vocabulary {
+		return vocabulary{prefix: prefix, initialized: prefix + "is_initialized", destroy: prefix + "destroy_process_group", barrier: prefix + "barrier"}
+	}
+	if alias := m.alias(f, at); alias != "" {
+		return words(alias + ".")
+	}
+	if v, ok := m.grownImport(f, at, barrier); ok {
+		return v
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.body.names)) {
+		b := m.body.names[name]
+		if b.kind == bindImport && b.mod == "torch" && m.sameEverywhere(b) && m.visible(f, name, b, at) &&
+			bytes.Contains(m.file.Src, []byte(name+".distributed.")) {
+			return words(name + ".distributed.")
+		}
+	}
+	name := "dist"
+	for m.mentions(name) {
+		name = "torch_" + name
+	}
+	v := words(name + ".")
+	v.local = "import torch.distributed as " + name
+	return v
+}
+
+// alias returns a name that is bound to torch.distributed, and to nothing else,
+// where the place is: the one bound first.
+func (m *module) alias(f *function, at int) string {
+	best, start := "", -1
+	for scope := f; scope != nil; scope = scope.outer {
+		for name, b := range scope.names {
+			isAlias := b.kind == bindImport && b.mod == "torch.distributed" ||
+				b.kind == bindFrom && b.mod == "torch" && b.name == "distributed"
+			if !isAlias || !m.sameEverywhere(b) || !m.visible(f, name, b, at) {
+				continue
+			}
+			if start < 0 || b.stmt.Start < start {
+				best, start = name, b.stmt.Start
+			}
+		}
+		if best != "" {
+			return best
+		}
+	}
+	return ""
+}
+
+// sameEverywhere reports whether all bindings of a name in its scope are the
+// same import.
+func (m *module) sameEverywhere(b *binding) bool {
+	for _, other := range b.also {
+		if other.kind != b.kind || other.mod != b.mod || other.name != b.name {
+			return false
+		}
+	}
+	return true
+}
+
+// visible reports whether the name means the binding b at the offset inside f:
+// it is bound on every path there, and no scope between hides it.
+func (m *module) visible(f *function, name string, b *binding, at int) bool {
+	for scope := f; scope != nil; scope = scope.outer {
+		have := scope.names[name]
+		if have == nil {
+			continue
+		}
+		if have != b {
+			return false
+		}
+		for _, other := range append([]*binding{b}, b.also...) {
+			if other.depth == 0 && (scope != f || other.stmt.End <= at) {
+				return true
+			}
+		}
+		return false
+	}
+	return false
+}
+
+// grownImport extends "from torch.distributed import init_process_group" by the
+// names that are missing.
+func (m *module) grownImport(f *function, at int, barrier bool) (vocabulary, bool) {
+	need := []string{"is_initialized", "destroy_process_group"}
+	if barrier {
+		need = append(need, "barrier")
+	}
+	var stmt *pysyntax.Stmt
+	for _, s := range m.file.Body {
+		if s.Kind == pysyntax.FromImport && s.Module == "torch.distributed" && s.Imports[len(s.Imports)-1].Name != "*" {
+			stmt = s
+			break
+		}
+	}
+	if stmt == nil || f.stmt == nil && stmt.End > at {
+		return vocabulary{}, false
+	}
+	v := vocabulary{}
+	have := map[string]string{}
+	var missing []string
+	for _, name := range need {
+		as := ""
+		for scopeName, b := range m.body.names {
+			if b.kind == bindFrom && b.mod == "torch.distributed" && b.name == name && m.sameEverywhere(b) && m.visible(f, scopeName, b, at) && (as == "" || scopeName < as) {
+				as = scopeName
+			}
+		}
+		if as == "" {
+			if m.mentions(name) && m.bindsAnywhere(name) {
+				return vocabulary{}, false
+			}
+			as = name
+			missing = append(missing, name)
+		}
+		have[name] = as
+	}
+	v.initialized, v.destroy, v.barrier = have["is_initialized"], have["destroy_process_group"], have["barrier"]
+	if len(missing) > 0 {
+		v.imports = []diff.Edit{m.growImport(stmt, missing)}
+	}
+	return v, true
+}
+
+// growImport appends names to an import statement, on lines of their own where
+// the statement has one name a line.
+func (m *module) growImport(s *pysyntax.Stmt, names []string) diff.Edit {
+	src := m.file.Src
+	last := s.Imports[len(s.Imports)-1]
+	sep := ", "
+	if n := len(s.Imports); n > 1 {
+		prev := s.Imports[n-2]
+		if between := string(src[prev.End:last.Start]); strings.ContainsRune(between, '\n') {
+			sep = "," + m.eol() + string(src[pysyntax.LineStart(src, last.Start):last.Start])
+		}
+	} else if start := pysyntax.LineStart(src, last.Start); strings.TrimSpace(string(src[start:last.Start])) == "" {
+		sep = "," + m.eol() + string(src[start:last.Start])
+	}
+	return diff.Insert(last.End, sep+strings.Join(names, sep))
+}
+
+// mentions reports whether the name occurs in the file as a word.
+func (m *module) mentions(name string) bool {
+	src := m.file.Src
+	for at := 0; ; {
+		i := bytes.Index(src[at:], []byte(name))
+		if i < 0 {
+			return false
+		}
+		start, end := at+i, at+i+len(name)
+		at = end
+		if (start == 0 || !isWord(src[start-1])) && (end == len(src) || !isWord(src[end])) {
+			return true
+		}
+	}
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}
+
+// bindsAnywhere reports whether any scope of the module binds the name.
+func (m *module) bindsAnywhere(name string) bool {
+	for _, f := range m.allFunctions() {
+		if f.names[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// block returns the lines of the guarded destroy.
+func (v vocabulary) block(unit string, barrier bool) []string {
+	var lines []string
+	if v.local != "" {
+		lines = append(lines, v.local, "")
+	}
+	lines = append(lines, "if "+v.initialized+"():")
+	if barrier {
+		lines = append(lines, unit+v.barrier+"()")
+	}
+	return append(lines, unit+v.destroy+"()")
+}

@@ -1,0 +1,236 @@
+package teardown
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"ncclfix/patchers"
+)
+
+// A source is what a byte search tells about one Python file, before anything
+// is parsed.
+type source struct {
+	path    string
+	imports []int // files of the tree that it imports, as far as can be told from the text
+	seed    bool  // names a function that opens or destroys a process group
+	spawns  bool  // names a function that starts processes
+	err     error // the file could not be read
+}
+
+// An index finds the files of a tree by module name.
+type index struct {
+	paths []string
+	files map[string]int  // path → number of the source
+	tops  map[string]bool // first components of module names
+}
+
+func newIndex(paths []string) *index {
+	ix := &index{paths: paths, files: make(map[string]int, len(paths)), tops: map[string]bool{}}
+	for i, p := range paths {
+		ix.files[p] = i
+		for rest := strings.TrimSuffix(p, ".py"); ; {
+			dir, tail, more := strings.Cut(rest, "/")
+			ix.tops[dir] = true
+			if !more {
+				break
+			}
+			rest = tail
+		}
+	}
+	return ix
+}
+
+// find returns the file of the module dotted below the folder dir, and whether
+// there is one. A package is its __init__.py.
+func (ix *index) find(dir, dotted string) (int, bool) {
+	base := path.Join(dir, strings.ReplaceAll(dotted, ".", "/"))
+	if i, ok := ix.files[base+".py"]; ok {
+		return i, true
+	}
+	i, ok := ix.files[base+"/__init__.py"]
+	return i, ok
+}
+
+// resolve finds the file that the module name means in an import statement of
+// the file from. Relative names are exact. Absolute ones are looked up the way
+// sys.path usually stands: beside the file (a script's own folder), then in each
+// folder above it and in their src folders (an installed or local package).
+func (ix *index) resolve(from, name string) (int, bool) {
+	dir := path.Dir(from)
+	if rel := strings.TrimLeft(name, "."); rel != name {
+		for range len(name) - len(rel) - 1 {
+			if dir == "." {
+				return 0, false
+			}
+			dir = path.Dir(dir)
+		}
+		if rel == "" {
+			i, ok := ix.files[path.Join(dir, "__init__.py")]
+			return i, ok
+		}
+		return ix.find(dir, rel)
+	}
+	top, _, _ := strings.Cut(name, ".")
+	if !ix.tops[top] {
+		return 0, false
+	}
+	for {
+		if i, ok := ix.find(dir, name); ok && !ix.isLibrary(i, top) {
+			return i, true
+		}
+		if i, ok := ix.find(path.Join(dir, "src"), name); ok && !ix.isLibrary(i, top) {
+			return i, true
+		}
+		if dir == "." {
+			return 0, false
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// isLibrary reports whether a file that a module name leads to is the library of
+// that name itself, checked out here: PyTorch's own tree defines
+// init_process_group and does not call it.
+func (ix *index) isLibrary(file int, top string) bool {
+	return (top == "torch" || top == "deepspeed") && strings.Contains("/"+ix.paths[file], "/"+top+"/")
+}
+
+// seeds are the names whose calls open or destroy a process group. A file
+// without any of them matters only through what it imports.
+var seeds = [][]byte{
+	[]byte("init_process_group"),
+	[]byte("destroy_process_group"),
+	[]byte("init_device_mesh"),
+	[]byte("DeviceMesh("),
+	[]byte("init_distributed("),
+}
+
+var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
+
+func containsAny(src []byte, words [][]byte) bool {
+	return slices.ContainsFunc(words, func(w []byte) bool { return bytes.Contains(src, w) })
+}
+
+// scan reads every Python file of the tree once and searches its bytes.
+func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
+	var paths []string
+	for _, p := range tree.Files {
+		if strings.HasSuffix(p, ".py") {
+			paths = append(paths, p)
+		}
+	}
+	ix := newIndex(paths)
+	sources := make([]*source, len(paths))
+	err := parallel(ctx, len(paths), func(i int) error {
+		s := &source{path: paths[i]}
+		sources[i] = s
+		src, err := fs.ReadFile(tree.FS, s.path)
+		if err != nil {
+			s.err = err
+			return nil
+		}
+		s.seed = containsAny(src, seeds) || bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
+		s.spawns = containsAny(src, spawners)
+		for _, name := range importedModules(src) {
+			if j, ok := ix.resolve(s.path, name); ok && j != i {
+				s.imports = append(s.imports, j)
+			}
+		}
+		return nil
+	})
+	return sources, ix, err
+}
+
+// importedModules returns the module names that the import statements of src
+// may mean: for "from a import b" both a and a.b. It searches bytes and may
+// return names that stand in a string or a comment.
+func importedModules(src []byte) []string {
+	var out []string
+	for at := 0; ; {
+		n := bytes.Index(src[at:], []byte("import"))
+		if n < 0 {
+			return out
+		}
+		word := at + n
+		at = word + len("import")
+		if at >= len(src) || bytes.IndexByte([]byte(" \t(\\*"), src[at]) < 0 {
+			continue
+		}
+		head := bytes.TrimLeft(src[bytes.LastIndexAny(src[:word], "\n;:")+1:word], " \t")
+		rest := src[at:]
+		if len(head) == 0 {
+			for _, part := range strings.Split(string(line(rest)), ",") {
+				if f := strings.Fields(part); len(f) > 0 {
+					out = append(out, f[0])
+				}
+			}
+			continue
+		}
+		module, ok := bytes.CutPrefix(head, []byte("from"))
+		if !ok {
+			continue
+		}
+		name := string(bytes.Join(bytes.Fields(module), nil))
+		out = append(out, name)
+		list := line(rest)
+		if open := bytes.TrimLeft(list, " \t\\"); bytes.HasPrefix(open, []byte("(")) {
+			list = rest
+			if end := bytes.IndexByte(rest, ')'); end >= 0 {
+				list = rest[:end]
+			}
+		}
+		for _, part := range bytes.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '(' || r == '\n' }) {
+			if f := bytes.Fields(part); len(f) > 0 && f[0][0] != '#' && f[0][0] != '*' {
+				sep := "."
+				if strings.HasSuffix(name, ".") {
+					sep = ""
+				}
+				out = append(out, name+sep+string(f[0]))
+			}
+		}
+	}
+}
+
+func line(src []byte) []byte {
+	l, _, _ := bytes.Cut(src, []byte{'\n'})
+	l, _, _ = bytes.Cut(l, []byte{';'})
+	return l
+}
+
+// parallel calls f for 0 to n-1 on all processors and returns the error of the
+// lowest number that failed. A cancelled context ends it early.
+func parallel(ctx context.Context, n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				errs[i] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+// unreadable is the message for a file that could not be read.
+func unreadable(err error) string {
+	var perr *fs.PathError
+	if errors.As(err, &perr) {
+		err = perr.Err
+	}
+	return fmt.Sprintf("cannot be read: %v", err)
+}

@@ -1,0 +1,757 @@
+package teardown
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"ncclfix/patchers"
+	"ncclfix/patchers/diff"
+	"ncclfix/patchers/pysyntax"
+)
+
+//go:embed doc.go
+var docGo string
+
+// Patcher finds process groups that are never destroyed.
+var Patcher = &patchers.Patcher{
+	Name: "teardown",
+	Codes: []patchers.Code{
+		code("worker", true, "a function that runs in its own process leaves the process group open"),
+		code("script", true, "a script ends with an open process group"),
+		code("module", true, "a test module opens a process group and has no module teardown"),
+		code("early-return", true, "a return behind the init skips the destroy"),
+		code("launcher", false, "the launcher destroys what only its workers opened"),
+		code("rank", false, "only some ranks destroy the process group"),
+		code("unparsable", false, "a file that names process groups is not valid Python"),
+	},
+	Run:   run,
+	Check: check,
+}
+
+func code(name string, fixable bool, summary string) patchers.Code {
+	id := "teardown/" + name
+	return patchers.Code{ID: id, Default: true, Fixable: fixable, Summary: summary, Doc: patchers.MustDoc(docGo, id)}
+}
+
+func run(pass *patchers.Pass) error {
+	sources, ix, err := scan(pass.Context, pass.Tree)
+	if err != nil {
+		return err
+	}
+	a := &analysis{pass: pass, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}}, tried: map[int]bool{}}
+	if err := a.parse(); err != nil {
+		return err
+	}
+	a.judge()
+	return nil
+}
+
+// check judges a file that repairs made: it must still be Python.
+func check(path string, _, new []byte) error {
+	if !strings.HasSuffix(path, ".py") {
+		return nil
+	}
+	p := pysyntax.NewParser()
+	defer p.Close()
+	_, err := p.Parse(context.Background(), new)
+	var serr *pysyntax.SyntaxError
+	if errors.As(err, &serr) {
+		line, column := pysyntax.Position(new, serr.Offset)
+		return fmt.Errorf("line %d:%d: %s", line, column, serr.Message)
+	}
+	return err
+}
+
+// An analysis is one run over one tree.
+type analysis struct {
+	pass    *patchers.Pass
+	sources []*source
+	prog    *program
+	tried   map[int]bool // numbers of the sources that were parsed, or could not be
+	all     []*function  // of the parsed modules, by path and offset
+}
+
+// parse parses the files that can matter: those that name a group function, and
+// those that use what such a file offers, until there are no more.
+func (a *analysis) parse() error {
+	var wave []int
+	for i, s := range a.sources {
+		if s.err != nil {
+			a.report(patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path}, Message: unreadable(s.err)})
+			a.tried[i] = true
+		} else if s.seed {
+			wave = append(wave, i)
+		}
+	}
+	for len(wave) > 0 {
+		if err := a.parseAll(wave); err != nil {
+			return err
+		}
+		a.link()
+		wave = a.nextWave()
+	}
+	return nil
+}
+
+// parseAll parses files on all processors and links them in order.
+func (a *analysis) parseAll(wave []int) error {
+	files := make([]*pysyntax.File, len(wave))
+	failed := make([]*patchers.Finding, len(wave))
+	free := make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
+	for range cap(free) {
+		free <- pysyntax.NewParser()
+	}
+	defer func() {
+		for range cap(free) {
+			(<-free).Close()
+		}
+	}()
+	err := parallel(a.pass.Context, len(wave), func(i int) error {
+		s := a.sources[wave[i]]
+		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
+		if err == nil {
+			p := <-free
+			files[i], err = readPython(a.pass.Context, p, src)
+			free <- p
+		}
+		var serr *pysyntax.SyntaxError
+		switch {
+		case errors.As(err, &serr):
+			line, column := pysyntax.Position(src, serr.Offset)
+			failed[i] = &patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path, Line: line, Column: column}, Message: "left alone: " + serr.Message}
+		case err != nil && a.pass.Context.Err() == nil:
+			failed[i] = &patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path}, Message: unreadable(err)}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, n := range wave {
+		a.tried[n] = true
+		if files[i] != nil {
+			a.prog.link(n, files[i])
+		} else if failed[i] != nil && a.sources[n].seed {
+			a.report(*failed[i])
+		}
+	}
+	return nil
+}
+
+// codingCookie is the declaration of PEP 263, in the first two lines.
+var codingCookie = regexp.MustCompile(`^(?:[^\n]*\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)`)
+
+// readPython parses src. Text that is not UTF-8 needs a declaration, as in
+// Python; the edits then keep its bytes, since all they add is ASCII.
+func readPython(ctx context.Context, p *pysyntax.Parser, src []byte) (*pysyntax.File, error) {
+	if !utf8.Valid(src) && !codingCookie.Match(src[:min(len(src), 500)]) {
+		offset := 0
+		for offset < len(src) {
+			r, n := utf8.DecodeRune(src[offset:])
+			if r == utf8.RuneError && n == 1 {
+				break
+			}
+			offset += n
+		}
+		return nil, &pysyntax.SyntaxError{Offset: offset, Message: "not UTF-8, and no other encoding is declared"}
+	}
+	return p.Parse(ctx, src)
+}
+
+// link computes events and summaries of everything parsed so far.
+func (a *analysis) link() {
+	a.all = nil
+	var modules []*module
+	for i := range a.sources {
+		if m := a.prog.modules[i]; m != nil {
+			modules = append(modules, m)
+			a.all = append(a.all, m.allFunctions()...)
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, f := range a.all {
+			changed = f.findSpawnParams() || changed
+		}
+	}
+	for _, m := range modules {
+		m.find()
+	}
+	a.prog.summarize(a.all)
+}
+
+// nextWave returns the files that what is parsed so far makes interesting.
+func (a *analysis) nextWave() []int {
+	wanted := map[int]bool{}
+	offers := map[int][][]byte{} // by module: the names whose users matter
+	for n, m := range a.prog.modules {
+		for _, j := range a.sources[n].imports {
+			if a.sources[j].spawns && !a.tried[j] {
+				wanted[j] = true
+			}
+		}
+		for _, name := range m.offers(maxHops) {
+			offers[n] = append(offers[n], []byte(name))
+		}
+		for _, c := range m.class {
+			if slices.ContainsFunc(m.funcs, func(f *function) bool { return f.class == c && f.after[none] != none }) {
+				for _, j := range c.baseModules() {
+					if !a.tried[j] {
+						wanted[j] = true
+					}
+				}
+			}
+		}
+	}
+	for i, s := range a.sources {
+		if a.tried[i] || wanted[i] || s.err != nil {
+			continue
+		}
+		var src []byte
+		for _, j := range s.imports {
+			if len(offers[j]) == 0 {
+				continue
+			}
+			if src == nil {
+				var err error
+				if src, err = fs.ReadFile(a.pass.Tree.FS, s.path); err != nil {
+					break
+				}
+			}
+			if containsAny(src, offers[j]) || bytes.Contains(src, []byte("import *")) {
+				wanted[i] = true
+				break
+			}
+		}
+	}
+	wave := make([]int, 0, len(wanted))
+	for i := range wanted {
+		wave = append(wave, i)
+	}
+	slices.Sort(wave)
+	return wave
+}
+
+// offers returns the names of m whose users can matter: functions that open or
+// destroy a group or start processes, classes with such methods, and what m
+// imports of that kind.
+func (m *module) offers(hops int) []string {
+	var out []string
+	matters := func(f *function) bool { return f.after[none] != none || f.closes || len(f.spawns) > 0 }
+	for name, b := range m.body.names {
+		switch r := m.body.follow(b, maxHops); {
+		case r.fn != nil && matters(r.fn):
+			out = append(out, name)
+		case r.class != nil && slices.ContainsFunc(r.class.mod.funcs, func(f *function) bool { return f.class == r.class && matters(f) }):
+			out = append(out, name)
+		}
+	}
+	for _, s := range m.stars {
+		if n, ok := m.prog.ix.resolve(m.path, s.module); ok && hops > 0 {
+			if other := m.prog.modules[n]; other != nil && other != m {
+				out = append(out, other.offers(hops-1)...)
+			}
+		}
+	}
+	return out
+}
+
+// baseModules returns the files that the base classes of c are imported from.
+func (c *class) baseModules() []int {
+	var out []int
+	for _, b := range c.stmt.Exprs {
+		root, _, _ := strings.Cut(b.Dotted(), ".")
+		for scope := c.outer; scope != nil && root != ""; scope = scope.outer {
+			if have := scope.names[root]; have != nil && (have.kind == bindFrom || have.kind == bindImport) {
+				if n, ok := c.mod.prog.ix.resolve(c.mod.path, have.mod); ok {
+					out = append(out, n)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// judge looks at every process and reports what its owner leaves open.
+func (a *analysis) judge() {
+	leaking := map[*function]bool{} // workers with an open group at their end
+	workers := a.prog.workers(a.all)
+	for _, o := range workers {
+		if o.fn.class != nil && o.fn.name() != "run" && o.fn.class.isForeign() {
+			continue
+		}
+		leaking[o.fn] = a.judgeOwner(o, "teardown/worker")
+	}
+	a.prog.summarize(a.all) // the repaired workers destroy now
+
+	callers := map[*function]int{}
+	for _, f := range a.all {
+		for _, events := range f.events {
+			for _, e := range events {
+				if e.kind == evCall {
+					callers[e.fn]++
+				}
+			}
+		}
+	}
+	imported := map[int]bool{}
+	for _, s := range a.sources {
+		for _, j := range s.imports {
+			imported[j] = true
+		}
+	}
+	for i := range a.sources {
+		m := a.prog.modules[i]
+		if m == nil {
+			continue
+		}
+		if path.Base(m.path) == "conftest.py" {
+			a.judgeConftest(m)
+		}
+		if m.isTestModule() {
+			a.judgeTests(m, leaking)
+		}
+		if m.isScript() {
+			a.judgeScript(m, callers, imported[i])
+		}
+		a.judgeLaunchers(m)
+	}
+	// Functions that do destroy can still be left early.
+	for _, o := range workers {
+		if !leaking[o.fn] && !o.fn.repaired {
+			a.judgeEarly(o)
+		}
+	}
+}
+
+// judgeOwner reports an owner whose process can end with an open group, and
+// whether it does.
+func (a *analysis) judgeOwner(o *owner, codeID string) bool {
+	w := &flow{f: o.fn, closers: a.prog.closers}
+	w.run(none)
+	var leaks []exit
+	for _, e := range w.exits {
+		if e.state == open && !e.handler && !o.isError(e) {
+			leaks = append(leaks, e)
+		}
+	}
+	if len(leaks) == 0 || w.opening == nil {
+		return false
+	}
+	ends, early := o.split(leaks)
+	if len(ends) == 0 {
+		// The end destroys; only some ways out do not.
+		for _, e := range early {
+			a.reportEarly(o, w.opening, e)
+		}
+		return len(early) > 0 && !slices.ContainsFunc(w.exits, func(e exit) bool { return e.state == closed })
+	}
+	f := patchers.Finding{
+		Code:    codeID,
+		Pos:     o.fn.mod.position(w.opening.node.Start),
+		Message: fmt.Sprintf("%s opens a process group that is never destroyed: %s and ends with it open", w.opening.called(), o.describe()),
+		Why:     o.chain(w.opening),
+	}
+	if len(w.rankOnly) > 0 {
+		f.Code = "teardown/rank"
+		e := w.rankOnly[0]
+		f.Pos = e.in.mod.position(e.node.Start)
+		f.Message = "only the ranks for which " + e.in.conditionOf(e) + " destroy the process group; destroying is collective, and the others can make these hang"
+		a.report(f)
+		return true
+	}
+	fix, reason := a.fix(o, w.opening, ends)
+	if reason == "" {
+		f.Fix = fix
+		o.fn.repaired = true
+	} else {
+		f.Message += "; not repaired: " + reason
+	}
+	a.reportFor(o, f)
+	if f.Fix != nil {
+		for _, e := range early {
+			a.reportEarly(o, w.opening, e)
+		}
+	}
+	return true
+}
+
+// isError reports whether a way out tells of a failure. There the group is left
+// to the operating system: destroying it would wait for ranks that may be stuck.
+func (o *owner) isError(e exit) bool {
+	if !e.leaves || e.stmt == nil || len(e.stmt.Exprs) == 0 {
+		return false
+	}
+	arg := e.stmt.Exprs[0].Arg(0, "")
+	if arg == nil {
+		return false
+	}
+	text := o.fn.mod.file.Text(arg.Span)
+	return arg.Kind == pysyntax.String || strings.ContainsAny(text, `"'`) || strings.Trim(text, "0123456789-") == "" && text != "0"
+}
+
+// split tells the ways out at the end of the body from the early ones.
+func (o *owner) split(exits []exit) (ends, early []exit) {
+	tails := map[*pysyntax.Stmt]bool{}
+	markTails(o.body, tails)
+	for _, e := range exits {
+		if e.stmt == nil || tails[e.stmt] {
+			ends = append(ends, e)
+		} else {
+			early = append(early, e)
+		}
+	}
+	return ends, early
+}
+
+// markTails notes the last statements of a body: the last one, and those of its
+// branches.
+func markTails(body []*pysyntax.Stmt, tails map[*pysyntax.Stmt]bool) {
+	if len(body) == 0 {
+		return
+	}
+	last := body[len(body)-1]
+	tails[last] = true
+	switch last.Kind {
+	case pysyntax.If, pysyntax.With, pysyntax.Match, pysyntax.Try:
+		for _, b := range last.Blocks {
+			markTails(b.Body, tails)
+		}
+	}
+}
+
+// fix inserts a destroy at each of the ends, or says why it cannot.
+func (a *analysis) fix(o *owner, opening *event, ends []exit) (*patchers.Fix, string) {
+	m := o.fn.mod
+	if reason := a.refusal(o, opening); reason != "" {
+		return nil, reason
+	}
+	var edits []diff.Edit
+	for _, e := range ends {
+		var p place
+		var reason string
+		switch {
+		case e.stmt == nil:
+			header := -1
+			if o.fn.stmt != nil {
+				header = o.fn.stmt.Header
+			} else if o.main != nil && len(o.body) > 0 && o.body[0] == o.main.Blocks[0].Body[0] {
+				header = o.main.Header
+			}
+			p, reason = m.endPlace(o.body, header)
+		case o.computes(e):
+			reason = fmt.Sprintf("the value computed in line %d may need the group", m.position(e.stmt.Start).Line)
+		default:
+			p, reason = m.beforePlace(e.stmt)
+		}
+		if reason != "" {
+			return nil, reason
+		}
+		edits = append(edits, a.insert(o.fn, p)...)
+	}
+	slices.SortStableFunc(edits, func(x, y diff.Edit) int { return x.Start - y.Start })
+	edits = slices.Compact(edits)
+	where := "at the end of " + o.fn.qualname()
+	if o.fn.stmt == nil {
+		where = "at the end of the script"
+	}
+	return &patchers.Fix{
+		Message: "destroy the process group " + where,
+		Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: edits}},
+	}, ""
+}
+
+// insert returns the edits that put the guarded destroy at a place.
+func (a *analysis) insert(f *function, p place) []diff.Edit {
+	m := f.mod
+	v := m.vocabulary(f, p.at, a.pass.Options.Barrier)
+	return append(v.imports, m.edit(p, v.block(m.unit(), a.pass.Options.Barrier)))
+}
+
+// refusal returns why an owner's code must not be edited, or "".
+func (a *analysis) refusal(o *owner, opening *event) string {
+	switch {
+	case opening.isGuess():
+		return "the name comes through a star import, so it cannot be told whose it is"
+	case o.fn.stmt != nil && o.fn.stmt.Async:
+		return o.fn.qualname() + " is asynchronous, and other tasks may still use the group when it ends"
+	case o.fn.isGenerator():
+		return o.fn.qualname() + " is a generator, which may never be run to its end"
+	}
+	for _, m := range []*module{o.fn.mod, opening.origin().in.mod} {
+		if len(m.frameworks) > 0 {
+			return m.path + " uses " + m.frameworks[0] + ", which may own the group"
+		}
+	}
+	return ""
+}
+
+// computes reports whether a way out evaluates more than names.
+func (o *owner) computes(e exit) bool {
+	if e.leaves { // sys.exit(...): its arguments
+		for _, n := range e.stmt.Exprs {
+			for _, arg := range n.Args {
+				if hasCall(arg.Value) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(e.stmt.Exprs, hasCall)
+}
+
+func hasCall(n *pysyntax.Node) bool {
+	found := false
+	n.Walk(func(n *pysyntax.Node) bool {
+		found = found || n.Kind == pysyntax.Call || n.Kind == pysyntax.Await
+		return !found
+	})
+	return found
+}
+
+// reportEarly reports a way out between the init and the destroy.
+func (a *analysis) reportEarly(o *owner, opening *event, e exit) {
+	m := o.fn.mod
+	f := patchers.Finding{
+		Code:    "teardown/early-return",
+		Pos:     m.position(e.stmt.Start),
+		Message: fmt.Sprintf("%s leaves here with the process group open, which %s opened", o.fn.qualname(), opening.called()),
+		Why:     o.chain(opening),
+	}
+	reason := a.refusal(o, opening)
+	var p place
+	switch {
+	case reason != "":
+	case o.computes(e):
+		reason = "the value computed here may need the group"
+	default:
+		p, reason = m.beforePlace(e.stmt)
+	}
+	if reason == "" {
+		f.Fix = &patchers.Fix{
+			Message: "destroy the process group before leaving",
+			Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: a.insert(o.fn, p)}},
+		}
+	} else {
+		f.Message += "; not repaired: " + reason
+	}
+	a.reportFor(o, f)
+}
+
+// judgeEarly reports early ways out of an owner that destroys at its end.
+func (a *analysis) judgeEarly(o *owner) {
+	w := &flow{f: o.fn, closers: a.prog.closers}
+	w.run(none)
+	if w.opening == nil || len(w.rankOnly) > 0 {
+		return
+	}
+	if !slices.ContainsFunc(w.exits, func(e exit) bool { return e.state == closed }) {
+		return
+	}
+	for _, e := range w.exits {
+		if e.state == open && e.stmt != nil && !e.handler && !o.isError(e) {
+			a.reportEarly(o, w.opening, e)
+		}
+	}
+}
+
+// judgeScript reports a module that the interpreter runs.
+func (a *analysis) judgeScript(m *module, callers map[*function]int, imported bool) {
+	main := m.mainBlock()
+	for _, f := range m.commands() {
+		a.judgeOwner(&owner{role: script, fn: f, body: f.statements()}, "teardown/script")
+	}
+	w := &flow{f: m.body, closers: a.prog.closers}
+	if w.run(none) != open || w.opening == nil {
+		a.judgeCalled(m)
+		return
+	}
+	if main == nil && imported {
+		return // a library that opens a group when it is imported: not ours to end
+	}
+	o := m.scripts(callers)
+	if o.fn != m.body && o.fn.mod != m && o.fn.repaired {
+		return
+	}
+	a.judgeOwner(o, "teardown/script")
+}
+
+// judgeCalled reports early ways out of the functions that a script calls.
+func (a *analysis) judgeCalled(m *module) {
+	seen := map[*function]bool{}
+	m.body.eachEvent(m.file.Body, func(e *event) {
+		if e.kind == evCall && e.fn.stmt != nil && !seen[e.fn] && !e.fn.repaired && e.fn.mod == m && !e.fn.isGenerator() {
+			seen[e.fn] = true
+			a.judgeEarly(&owner{role: script, fn: e.fn, body: e.fn.statements(), why: e})
+		}
+	})
+	a.judgeEarly(&owner{role: script, fn: m.body, body: m.file.Body})
+}
+
+// commands returns the functions that a command-line library calls for the
+// module: those decorated with @app.command() where app is called at the end.
+func (m *module) commands() []*function {
+	var out []*function
+	for _, f := range m.funcs {
+		if f.outer != m.body || f.class != nil {
+			continue
+		}
+		for _, d := range f.stmt.Decorators {
+			if d.Kind == pysyntax.Call {
+				d = d.X
+			}
+			if d.Kind == pysyntax.Attr && (d.Name == "command" || d.Name == "callback") && d.X.Kind == pysyntax.Name && m.callsAtTop(d.X.Name) {
+				out = append(out, f)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// callsAtTop reports whether the module itself calls the name.
+func (m *module) callsAtTop(name string) bool {
+	found := false
+	var visit func(list []*pysyntax.Stmt)
+	visit = func(list []*pysyntax.Stmt) {
+		for _, s := range list {
+			if s.Kind == pysyntax.FuncDef || s.Kind == pysyntax.ClassDef {
+				continue
+			}
+			for _, n := range s.Exprs {
+				n.Walk(func(n *pysyntax.Node) bool {
+					found = found || n.Kind == pysyntax.Call && n.X.Kind == pysyntax.Name && n.X.Name == name
+					return true
+				})
+			}
+			for _, b := range s.Blocks {
+				visit(b.Body)
+			}
+		}
+	}
+	visit(m.file.Body)
+	return found
+}
+
+// judgeLaunchers reports launchers that destroy what only their workers opened.
+func (a *analysis) judgeLaunchers(m *module) {
+	for _, f := range m.allFunctions() {
+		var spawn, destroy, opener *event
+		f.eachEvent(f.statements(), func(e *event) {
+			switch {
+			case e.kind == evSpawn:
+				spawn = e
+			case e.kind == evDestroy, e.kind == evCall && e.fn.closes && e.fn.after[none] != open:
+				if spawn != nil && destroy == nil {
+					destroy = e
+				}
+			case e.kind == evOpen, e.kind == evCall && e.fn.after[none] != none, e.kind == evMethod && a.prog.closers[e.name]:
+				opener = e
+			}
+		})
+		if spawn == nil || destroy == nil || opener != nil || spawn.fn.stmt == nil {
+			continue
+		}
+		a.reportFor(&owner{role: script, fn: f}, patchers.Finding{
+			Code:    "teardown/launcher",
+			Pos:     m.position(destroy.node.Start),
+			Message: fmt.Sprintf("the process group is open in the processes that run %s, not in their launcher: destroying it here does nothing, or raises", spawn.fn.qualname()),
+			Why:     []patchers.Step{{Pos: m.position(spawn.node.Start), Message: spawn.fn.qualname() + " is started as a process by " + spawn.name}},
+		})
+	}
+}
+
+// report hands a finding on, unless the file asks for silence.
+func (a *analysis) report(f patchers.Finding) { a.pass.Report(f) }
+
+// reportFor reports a finding about an owner's code.
+func (a *analysis) reportFor(o *owner, f patchers.Finding) {
+	f.Suppressed = o.fn.mod.suppresses(o.fn, f.Code, f.Pos.Line)
+	a.report(f)
+}
+
+// position returns where an offset of m is.
+func (m *module) position(offset int) patchers.Position {
+	line, column := m.file.Position(offset)
+	return patchers.Position{Path: m.path, Line: line, Column: column}
+}
+
+// called returns the name of what an event calls.
+func (e *event) called() string {
+	if e.fn != nil {
+		return e.fn.qualname()
+	}
+	return e.name[strings.LastIndexByte(e.name, '.')+1:]
+}
+
+// origin follows an event to the library call that opens the group.
+func (e *event) origin() *event {
+	for range maxHops {
+		if e.kind != evCall || e.fn.opening == nil {
+			return e
+		}
+		e = e.fn.opening
+	}
+	return e
+}
+
+func (e *event) isGuess() bool { return e.origin().guessed }
+
+// chain tells hop by hop how the group of a process is opened.
+func (o *owner) chain(opening *event) []patchers.Step {
+	var steps []patchers.Step
+	if o.why != nil {
+		m := o.why.in.mod
+		verb := " is called by "
+		by := o.why.in.qualname()
+		if o.why.kind == evSpawn {
+			verb, by = " is started as a process by ", o.why.name
+		}
+		steps = append(steps, patchers.Step{Pos: m.position(o.why.node.Start), Message: o.fn.qualname() + verb + by})
+	}
+	e := opening
+	for range maxHops {
+		step := patchers.Step{Pos: e.in.mod.position(e.node.Start)}
+		if e.kind != evCall || e.fn.opening == nil {
+			step.Message = fmt.Sprintf("%s opens the default process group", e.name)
+			return append(steps, step)
+		}
+		step.Message = fmt.Sprintf("%s calls %s, which returns with the group open", e.in.qualname(), e.fn.qualname())
+		steps = append(steps, step)
+		e = e.fn.opening
+	}
+	return steps
+}
+
+// conditionOf returns the text of the condition around an event.
+func (f *function) conditionOf(e event) string {
+	cond := "a condition holds"
+	var visit func(list []*pysyntax.Stmt, current string)
+	visit = func(list []*pysyntax.Stmt, current string) {
+		for _, s := range list {
+			if s == e.stmt {
+				cond = current
+			}
+			for _, b := range s.Blocks {
+				inner := current
+				if c := f.rankCondition(b.Cond); c != "" {
+					inner = fmt.Sprintf("%q holds", c)
+				}
+				visit(b.Body, inner)
+			}
+		}
+	}
+	visit(f.statements(), cond)
+	return cond
+}

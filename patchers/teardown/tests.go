@@ -1,0 +1,250 @@
+package teardown
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"strings"
+
+	"ncclfix/patchers"
+	"ncclfix/patchers/diff"
+	"ncclfix/patchers/pysyntax"
+)
+
+// judgeTests reports a test module that opens a group, in its own process or in
+// workers that it starts, and has nothing that destroys it afterwards.
+func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
+	var opening *event
+	for _, f := range m.funcs {
+		if !f.isTest() || f.class != nil && f.class.isForeign() || f.after[none] != open {
+			continue
+		}
+		if opening == nil || f.opening.node.Start < opening.node.Start {
+			opening = f.opening
+		}
+	}
+	why := "the process that runs the tests"
+	if opening == nil {
+		opening = m.leakingSpawn(leaking)
+		why = "workers that this module starts"
+	}
+	if opening == nil || a.coversTests(m) {
+		return
+	}
+	o := &owner{role: test, fn: opening.in}
+	f := patchers.Finding{
+		Code:    "teardown/module",
+		Pos:     m.position(opening.node.Start),
+		Message: fmt.Sprintf("test module opens a process group in %s and has no module teardown", why),
+	}
+	if opening.kind != evSpawn {
+		f.Why = o.chain(opening)
+		if reason := a.refusal(&owner{role: test, fn: m.body}, opening); reason != "" {
+			f.Message += "; not repaired: " + reason
+			a.reportFor(o, f)
+			return
+		}
+	} else {
+		f.Why = []patchers.Step{{Pos: m.position(opening.node.Start), Message: opening.fn.qualname() + " is started as a process by " + opening.name}}
+	}
+	name := m.teardownName()
+	edits, reason := a.moduleTeardown(m, name)
+	if reason != "" {
+		f.Message += "; not repaired: " + reason
+	} else {
+		f.Fix = &patchers.Fix{
+			Message: "destroy the process group in " + name,
+			Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: edits}},
+		}
+		m.body.repaired = true
+	}
+	a.reportFor(o, f)
+}
+
+// leakingSpawn returns the event by which m starts a worker that leaves its
+// group open, or nil.
+func (m *module) leakingSpawn(leaking map[*function]bool) *event {
+	for _, f := range m.allFunctions() {
+		for _, s := range f.sortedEvents() {
+			for i := range f.events[s] {
+				if e := &f.events[s][i]; e.kind == evSpawn && leaking[e.fn] {
+					return e
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// coversTests reports whether something that runs after the tests of m destroys
+// the group: a teardown or a fixture of the module, of a base class, or of a
+// conftest.py above it.
+func (a *analysis) coversTests(m *module) bool {
+	w := &flow{f: m.body, closers: a.prog.closers}
+	if w.run(none) == covered {
+		return true
+	}
+	for _, f := range m.funcs {
+		if (f.isTeardown() || f.fixture) && f.closes {
+			return true
+		}
+	}
+	for _, c := range m.class {
+		for _, name := range []string{"tearDown", "tearDownClass", "teardown_method", "teardown_class", "teardown", "asyncTearDown"} {
+			if f := c.method(name, maxHops); f != nil && f.closes {
+				return true
+			}
+		}
+	}
+	for dir := path.Dir(m.path); ; dir = path.Dir(dir) {
+		if n, ok := a.prog.ix.files[path.Join(dir, "conftest.py")]; ok {
+			if conftest := a.prog.modules[n]; conftest != nil {
+				for _, f := range conftest.funcs {
+					if (f.isTeardown() || f.fixture) && f.closes {
+						return true
+					}
+				}
+			}
+		}
+		if dir == "." {
+			return false
+		}
+	}
+}
+
+// judgeConftest reports fixtures that open a group for the tests below and do
+// not destroy it. A fixture that yields is destroyed behind its yield.
+func (a *analysis) judgeConftest(m *module) {
+	for _, f := range m.funcs {
+		if !f.fixture || f.class != nil || f.after[none] != open {
+			continue
+		}
+		finding := patchers.Finding{
+			Code:    "teardown/module",
+			Pos:     m.position(f.opening.node.Start),
+			Message: fmt.Sprintf("fixture %s opens a process group and does not destroy it", f.stmt.Name),
+			Why:     (&owner{fn: f}).chain(f.opening),
+		}
+		o := &owner{role: test, fn: f, body: f.statements()}
+		reason := ""
+		switch {
+		case !f.isGenerator():
+			reason = "it does not yield, so nothing of it runs after the tests"
+		case f.stmt.Async:
+			reason = "it is asynchronous"
+		case f.opening.isGuess():
+			reason = "the name comes through a star import"
+		case len(m.frameworks) > 0:
+			reason = m.path + " uses " + m.frameworks[0] + ", which may own the group"
+		}
+		var p place
+		if reason == "" {
+			p, reason = m.endPlace(o.body, f.stmt.Header)
+		}
+		if reason == "" {
+			finding.Fix = &patchers.Fix{
+				Message: "destroy the process group behind the yield of " + f.stmt.Name,
+				Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: a.insert(f, p)}},
+			}
+			f.repaired = true
+		} else {
+			finding.Message += "; not repaired: " + reason
+		}
+		a.reportFor(o, finding)
+	}
+}
+
+// teardownName returns the module teardown that the file's tests want: pytest
+// also calls unittest's, unittest does not call pytest's.
+func (m *module) teardownName() string {
+	for _, name := range []string{"teardown_module", "tearDownModule"} {
+		if b := m.body.names[name]; b != nil && b.kind == bindFunc {
+			return name
+		}
+	}
+	unittest := false
+	for _, f := range m.funcs {
+		if f.outer != m.body || !strings.HasPrefix(f.stmt.Name, "test") {
+			continue
+		}
+		if f.class == nil {
+			return "teardown_module"
+		}
+		unittest = unittest || f.class.derivesFrom(func(lib string) bool { return strings.HasSuffix(lib, "TestCase") })
+	}
+	if unittest {
+		return "tearDownModule"
+	}
+	return "teardown_module"
+}
+
+// moduleTeardown inserts or extends the module teardown.
+func (a *analysis) moduleTeardown(m *module, name string) ([]diff.Edit, string) {
+	if b := m.body.names[name]; b != nil {
+		if b.kind != bindFunc || b.depth > 0 || len(b.also) > 0 {
+			return nil, name + " is bound in a way that cannot be extended"
+		}
+		w := &flow{f: b.fn, closers: a.prog.closers}
+		w.run(open)
+		if len(w.exits) != 1 || w.exits[0].stmt != nil || b.fn.stmt.Async || b.fn.isGenerator() {
+			return nil, "the end of " + name + " is not its only way out"
+		}
+		p, reason := m.endPlace(b.fn.statements(), b.fn.stmt.Header)
+		if reason != "" {
+			return nil, reason
+		}
+		return a.insert(b.fn, p), ""
+	}
+	src, eol := m.file.Src, m.eol()
+	// The new function has no names of its own, so it sees the module's.
+	v := m.vocabulary(&function{mod: m, stmt: &pysyntax.Stmt{}, outer: m.body}, len(src), a.pass.Options.Barrier)
+	lines := []string{"def " + name + "():"}
+	for _, l := range v.block(m.unit(), a.pass.Options.Barrier) {
+		if l != "" {
+			l = m.unit() + l
+		}
+		lines = append(lines, l)
+	}
+	text := strings.Join(lines, eol) + eol
+	// In front of the __main__ block; in a file that lacks its last newline, in
+	// front of the last statement, so that it stays the last.
+	before := m.mainBlock()
+	if before == nil && len(src) > 0 && src[len(src)-1] != '\n' {
+		before = m.file.Body[len(m.file.Body)-1]
+	}
+	if before == nil {
+		return append(v.imports, diff.Insert(len(src), strings.Repeat(eol, 2-m.blankLines(len(src)))+text)), ""
+	}
+	if indent, alone := m.indentation(before); !alone || indent != "" {
+		return nil, fmt.Sprintf("line %d does not begin with its statement", m.position(before.Start).Line)
+	}
+	at := m.aboveComments(pysyntax.LineStart(src, before.Start))
+	return append(v.imports, diff.Insert(at, strings.Repeat(eol, 2-m.blankLines(at))+text+eol+eol)), ""
+}
+
+// aboveComments returns the start of the comment lines that stand directly above
+// the line at offset.
+func (m *module) aboveComments(at int) int {
+	for at > 0 {
+		start := pysyntax.LineStart(m.file.Src, at-1)
+		if !bytes.HasPrefix(m.file.Src[start:at], []byte("#")) {
+			break
+		}
+		at = start
+	}
+	return at
+}
+
+// blankLines counts the blank lines in front of offset, up to 2.
+func (m *module) blankLines(at int) int {
+	n := 0
+	for n < 2 && at > 0 {
+		start := pysyntax.LineStart(m.file.Src, at-1)
+		if len(bytes.TrimSpace(m.file.Src[start:at])) > 0 {
+			break
+		}
+		n++
+		at = start
+	}
+	return n
+}
