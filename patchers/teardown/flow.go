@@ -141,7 +141,7 @@ func (w *flow) event(e *event, s state) state {
 			next = closed
 		}
 	}
-	if next == open && s != open {
+	if next == open && s != open || e.kind == evCall && e.fn.opensInside && w.opening == nil {
 		w.opening, w.openCond = e, w.cond
 	}
 	if s == open && next == closed && w.cond != "" && w.cond != w.openCond && !w.quiet {
@@ -296,7 +296,7 @@ const maxRounds = 30
 // summarize computes the effects of f from those of what it calls, and reports
 // whether they changed.
 func (f *function) summarize(closers map[string]bool) bool {
-	before, opening, closes := f.after, f.opening, f.closes
+	before, opening, closes, opensInside := f.after, f.opening, f.closes, f.opensInside
 	for s := none; s < numStates; s++ {
 		w := &flow{f: f, closers: closers}
 		f.after[s] = w.run(s)
@@ -304,6 +304,7 @@ func (f *function) summarize(closers map[string]bool) bool {
 			f.after[s] = closed
 		}
 		if s == none {
+			f.opensInside = w.opening != nil
 			f.opening = nil
 			if f.after[none] == open {
 				f.opening = w.opening
@@ -312,7 +313,7 @@ func (f *function) summarize(closers map[string]bool) bool {
 	}
 	// A function that starts with an open group and returns without one closes it.
 	f.closes = f.after[open] == closed
-	return f.after != before || (f.opening == nil) != (opening == nil) || f.closes != closes
+	return f.after != before || (f.opening == nil) != (opening == nil) || f.closes != closes || f.opensInside != opensInside
 }
 
 var (

@@ -46,11 +46,12 @@ type function struct {
 	fixture        bool // of pytest
 
 	// The summary, brought to a fixed point by summarize.
-	after    [numStates]state // by the state before the call
-	opening  *event           // what leaves the group open, if after[none] is open
-	closes   bool             // destroys the group, perhaps through others
-	repaired bool             // a planned repair destroys the group at its end
-	spawns   map[int]bool     // parameters that it starts as processes
+	after       [numStates]state // by the state before the call
+	opening     *event           // what leaves the group open, if after[none] is open
+	closes      bool             // destroys the group, perhaps through others
+	opensInside bool             // opens a group at some point, whatever becomes of it
+	repaired    bool             // a planned repair destroys the group at its end
+	spawns      map[int]bool     // parameters that it starts as processes
 }
 
 // A class is a class definition.

@@ -137,7 +137,17 @@ func (f *function) isTest() bool {
 	if f.stmt == nil || f.outer != f.mod.body {
 		return false
 	}
-	return f.fixture || strings.HasPrefix(f.stmt.Name, "test") || f.isSetup()
+	return f.fixture || f.isSetup() || strings.HasPrefix(f.stmt.Name, "test") && !f.isCalledWith()
+}
+
+// isCalledWith reports whether the module itself calls f with arguments: pytest
+// cannot pass those, so f is a part of a script that is named like a test.
+func (f *function) isCalledWith() bool {
+	called := false
+	f.mod.body.eachEvent(f.mod.file.Body, func(e *event) {
+		called = called || e.kind == evCall && e.fn == f && len(e.node.Args) > 0
+	})
+	return called
 }
 
 func (f *function) isSetup() bool {
@@ -297,19 +307,16 @@ func (f *function) yields(list []*pysyntax.Stmt) bool {
 	return false
 }
 
-// describe says how the process of o comes about.
+// describe says which process ends with the group open.
 func (o *owner) describe() string {
-	switch o.role {
-	case worker:
-		if o.why == nil {
-			return fmt.Sprintf("%s runs as a process of its own", o.fn.qualname())
-		}
-		return fmt.Sprintf("%s runs as a process of its own, started by %s", o.fn.qualname(), o.why.name)
-	case script:
-		if o.fn.stmt == nil {
-			return "this script"
-		}
-		return fmt.Sprintf("%s is the last thing this script runs", o.fn.qualname())
+	name := o.fn.qualname()
+	switch {
+	case o.role == worker && o.why != nil:
+		return fmt.Sprintf("%s runs as a process of its own, started by %s, and ends with it open", name, o.why.name)
+	case o.role == worker:
+		return name + " runs as a process of its own and ends with it open"
+	case o.fn.stmt != nil:
+		return name + " is the last thing that the script runs, and ends with it open"
 	}
-	return "the test process"
+	return "the script ends with it open"
 }

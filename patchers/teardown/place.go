@@ -138,8 +138,10 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 	if alias := m.alias(f, at); alias != "" {
 		return words(alias + ".")
 	}
-	if v, ok := m.grownImport(f, at, barrier); ok {
-		return v
+	if m.importsFunctions() {
+		if v, ok := m.grownImport(f, at, barrier); ok {
+			return v
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.body.names)) {
 		b := m.body.names[name]
@@ -148,8 +150,17 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 			return words(name + ".distributed.")
 		}
 	}
+	if v, ok := m.grownImport(f, at, barrier); ok {
+		return v
+	}
+	// An import in a function makes its name local to all of it, so a name that
+	// the function uses for something else must not be taken.
+	within := m.file.Src
+	if f.stmt != nil {
+		within = within[f.stmt.Start:f.stmt.End]
+	}
 	name := "dist"
-	for m.mentions(name) {
+	for mentions(within, name) {
 		name = "torch_" + name
 	}
 	v := words(name + ".")
@@ -211,6 +222,22 @@ func (m *module) visible(f *function, name string, b *binding, at int) bool {
 	return false
 }
 
+// importsFunctions reports whether the file calls functions of torch.distributed
+// by their bare names, so that more of them fit in. A class alone is no sign.
+func (m *module) importsFunctions() bool {
+	for _, s := range m.file.Body {
+		if s.Kind != pysyntax.FromImport || s.Module != "torch.distributed" {
+			continue
+		}
+		for _, i := range s.Imports {
+			if c := i.Name[0]; 'a' <= c && c <= 'z' {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // grownImport extends "from torch.distributed import init_process_group" by the
 // names that are missing.
 func (m *module) grownImport(f *function, at int, barrier bool) (vocabulary, bool) {
@@ -239,7 +266,7 @@ func (m *module) grownImport(f *function, at int, barrier bool) (vocabulary, boo
 			}
 		}
 		if as == "" {
-			if m.mentions(name) && m.bindsAnywhere(name) {
+			if mentions(m.file.Src, name) && m.bindsAnywhere(name) {
 				return vocabulary{}, false
 			}
 			as = name
@@ -271,9 +298,8 @@ func (m *module) growImport(s *pysyntax.Stmt, names []string) diff.Edit {
 	return diff.Insert(last.End, sep+strings.Join(names, sep))
 }
 
-// mentions reports whether the name occurs in the file as a word.
-func (m *module) mentions(name string) bool {
-	src := m.file.Src
+// mentions reports whether the name occurs in src as a word.
+func mentions(src []byte, name string) bool {
 	for at := 0; ; {
 		i := bytes.Index(src[at:], []byte(name))
 		if i < 0 {

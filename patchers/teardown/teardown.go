@@ -359,7 +359,7 @@ func (a *analysis) judgeOwner(o *owner, codeID string) bool {
 	f := patchers.Finding{
 		Code:    codeID,
 		Pos:     o.fn.mod.position(w.opening.node.Start),
-		Message: fmt.Sprintf("%s opens a process group that is never destroyed: %s and ends with it open", w.opening.called(), o.describe()),
+		Message: fmt.Sprintf("%s opens a process group that is never destroyed: %s", w.opening.called(), o.describe()),
 		Why:     o.chain(w.opening),
 	}
 	if len(w.rankOnly) > 0 {
@@ -652,12 +652,12 @@ func (a *analysis) judgeLaunchers(m *module) {
 			switch {
 			case e.kind == evSpawn:
 				spawn = e
-			case e.kind == evDestroy, e.kind == evCall && e.fn.closes && e.fn.after[none] != open:
+			case e.kind == evOpen, e.kind == evCall && e.fn.opensInside, e.kind == evMethod && a.prog.closers[e.name]:
+				opener = e
+			case e.kind == evDestroy, e.kind == evCall && e.fn.closes:
 				if spawn != nil && destroy == nil {
 					destroy = e
 				}
-			case e.kind == evOpen, e.kind == evCall && e.fn.after[none] != none, e.kind == evMethod && a.prog.closers[e.name]:
-				opener = e
 			}
 		})
 		if spawn == nil || destroy == nil || opener != nil || spawn.fn.stmt == nil {
