@@ -296,6 +296,9 @@ const maxRounds = 30
 // summarize computes the effects of f from those of what it calls, and reports
 // whether they changed.
 func (f *function) summarize(closers map[string]bool) bool {
+	if len(f.events) == 0 {
+		return false // it leaves every state as it is
+	}
 	before, opening, closes, opensInside := f.after, f.opening, f.closes, f.opensInside
 	for s := none; s < numStates; s++ {
 		w := &flow{f: f, closers: closers}
@@ -328,9 +331,13 @@ func (f *function) rankCondition(cond *pysyntax.Node) string {
 	if cond == nil {
 		return ""
 	}
-	text := strings.Join(strings.Fields(f.mod.file.Text(cond.Span)), " ")
-	if !rankWord.MatchString(rankGuard.ReplaceAllString(text, "")) {
-		return ""
+	text, known := f.mod.rankConds[cond]
+	if !known {
+		text = strings.Join(strings.Fields(f.mod.file.Text(cond.Span)), " ")
+		if !rankWord.MatchString(rankGuard.ReplaceAllString(text, "")) {
+			text = ""
+		}
+		f.mod.rankConds[cond] = text
 	}
 	return text
 }

@@ -24,7 +24,8 @@ type module struct {
 	class []*class
 	stars []star // star imports, in order
 
-	frameworks []string // foreign libraries that it imports and that may own a group
+	rankConds  map[*pysyntax.Node]string // see rankCondition; filled on demand
+	frameworks []string                  // foreign libraries that it imports and that may own a group
 }
 
 // A star is "from module import *".
@@ -142,7 +143,7 @@ func (f *function) statements() []*pysyntax.Stmt {
 
 // link builds the scopes of one file.
 func (p *program) link(number int, file *pysyntax.File) *module {
-	m := &module{prog: p, path: p.ix.paths[number], file: file}
+	m := &module{prog: p, path: p.ix.paths[number], file: file, rankConds: map[*pysyntax.Node]string{}}
 	m.body = &function{mod: m, names: map[string]*binding{}}
 	m.bind(m.body, nil, file.Body, 0)
 	p.modules[number] = m

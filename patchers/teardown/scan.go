@@ -52,11 +52,25 @@ func newIndex(paths []string) *index {
 // find returns the file of the module dotted below the folder dir, and whether
 // there is one. A package is its __init__.py.
 func (ix *index) find(dir, dotted string) (int, bool) {
-	base := path.Join(dir, strings.ReplaceAll(dotted, ".", "/"))
-	if i, ok := ix.files[base+".py"]; ok {
+	var buf [256]byte // most names fit, and cost no allocation
+	name := append(buf[:0], dir...)
+	if dir == "." {
+		name = name[:0]
+	} else {
+		name = append(name, '/')
+	}
+	for i := range len(dotted) {
+		if c := dotted[i]; c == '.' {
+			name = append(name, '/')
+		} else {
+			name = append(name, c)
+		}
+	}
+	n := len(name)
+	if i, ok := ix.files[string(append(name, ".py"...))]; ok {
 		return i, true
 	}
-	i, ok := ix.files[base+"/__init__.py"]
+	i, ok := ix.files[string(append(name[:n], "/__init__.py"...))]
 	return i, ok
 }
 
@@ -87,8 +101,10 @@ func (ix *index) resolve(from, name string) (int, bool) {
 		if i, ok := ix.find(dir, name); ok && !ix.isLibrary(i, top) {
 			return i, true
 		}
-		if i, ok := ix.find(path.Join(dir, "src"), name); ok && !ix.isLibrary(i, top) {
-			return i, true
+		if ix.tops["src"] {
+			if i, ok := ix.find(path.Join(dir, "src"), name); ok && !ix.isLibrary(i, top) {
+				return i, true
+			}
 		}
 		if dir == "." {
 			return 0, false
