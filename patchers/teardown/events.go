@@ -35,6 +35,7 @@ type event struct {
 func (m *module) find() {
 	for _, f := range m.allFunctions() {
 		f.events = map[*pysyntax.Stmt][]event{}
+		f.contexts = map[*pysyntax.Stmt][]*class{}
 		f.contextManager = f.hasDecorator("contextmanager", "asynccontextmanager")
 		f.fixture = f.hasDecorator("fixture", "yield_fixture")
 		f.findIn(f.statements())
@@ -53,6 +54,11 @@ func (f *function) findIn(list []*pysyntax.Stmt) {
 		}
 		for _, n := range s.Exprs {
 			f.findCalls(s, n)
+			if s.Kind == pysyntax.With {
+				if r := f.resolve(n, maxHops); r.instance != nil {
+					f.contexts[s] = append(f.contexts[s], r.instance)
+				}
+			}
 		}
 		for _, b := range s.Blocks {
 			if b.Clause == pysyntax.Elif {
@@ -205,11 +211,12 @@ func (f *function) isFalse(n *pysyntax.Node) bool {
 // isWholeGroup reports whether the argument of destroy_process_group means the
 // default group, whose end is that of all others.
 func (f *function) isWholeGroup(n *pysyntax.Node) bool {
-	if n == nil {
+	if n == nil || f.mod.file.Text(n.Span) == "None" {
 		return true
 	}
-	text := f.mod.file.Text(n.Span)
-	return text == "None" || strings.HasSuffix(text, "group.WORLD") || strings.HasSuffix(text, "GroupMember.WORLD")
+	lib := f.resolve(n, maxHops).lib
+	return strings.HasPrefix(lib, "torch.distributed.") && (strings.HasSuffix(lib, "group.WORLD") || strings.HasSuffix(lib, "GroupMember.WORLD") ||
+		strings.HasSuffix(lib, "._get_default_group()"))
 }
 
 // A spawner says which argument of a library function is run in new processes.

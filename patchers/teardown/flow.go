@@ -30,11 +30,11 @@ type flow struct {
 	openCond string // the rank condition under which that was, or ""
 	cond     string // the innermost rank condition
 	exits    []exit
-	rankOnly []event // destroys that only some ranks reach
-	finally  []*pysyntax.Block
-	handler  int        // depth of except clauses
-	loops    []*[]state // states at the breaks of the loops around
-	quiet    bool       // record nothing
+	rankOnly []event             // destroys that only some ranks reach
+	finally  []func(state) state // what runs on the way out: finally clauses, ends of with statements
+	handler  int                 // depth of except clauses
+	loops    []*[]state          // states at the breaks of the loops around
+	quiet    bool                // record nothing
 }
 
 // An exit is a way out of a function on its normal path.
@@ -110,9 +110,35 @@ func (w *flow) stmt(st *pysyntax.Stmt, s state) (state, bool) {
 	case pysyntax.Try:
 		return w.try(st, s)
 	case pysyntax.With:
-		return w.block(st.Blocks[0].Body, s)
+		return w.with(st, s)
 	}
 	return s, true
+}
+
+// with follows a with statement. What the functions do that are decorated as
+// context managers has been done by then, as if all of it stood in front of the
+// body; a destroy behind the yield counts.
+func (w *flow) with(st *pysyntax.Stmt, s state) (state, bool) {
+	classes := w.f.contexts[st]
+	leave := func(s state) state {
+		for _, c := range classes {
+			for _, name := range []string{"__exit__", "__aexit__"} {
+				if m := c.method(name, maxHops); m != nil && s != covered {
+					s = m.after[s]
+				}
+			}
+		}
+		return s
+	}
+	for _, c := range classes {
+		if m := c.method("__enter__", maxHops); m != nil {
+			s = w.event(&event{kind: evCall, in: w.f, stmt: st, node: st.Exprs[0], fn: m}, s)
+		}
+	}
+	w.finally = append(w.finally, leave)
+	s, reached := w.block(st.Blocks[0].Body, s)
+	w.finally = w.finally[:len(w.finally)-1]
+	return leave(s), reached
 }
 
 // isWhole reports whether the event's call is all that its statement does.
@@ -157,7 +183,7 @@ func (w *flow) leave(st *pysyntax.Stmt, s state, process bool) {
 	}
 	w.quiet = true
 	for i := len(w.finally) - 1; i >= 0; i-- {
-		s, _ = w.block(w.finally[i].Body, s)
+		s = w.finally[i](s)
 	}
 	w.quiet = false
 	w.exits = append(w.exits, exit{st, s, w.handler > 0, process})
@@ -234,7 +260,10 @@ func (w *flow) try(st *pysyntax.Stmt, s state) (state, bool) {
 	var last *pysyntax.Block
 	if b := st.Blocks[len(st.Blocks)-1]; b.Clause == pysyntax.Finally {
 		last = b
-		w.finally = append(w.finally, b)
+		w.finally = append(w.finally, func(s state) state {
+			s, _ = w.block(b.Body, s)
+			return s
+		})
 	}
 	out, reached := w.block(st.Blocks[0].Body, s)
 	middle := max(s, out)

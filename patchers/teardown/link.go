@@ -43,6 +43,8 @@ type function struct {
 	names  map[string]*binding
 	events map[*pysyntax.Stmt][]event // what the statement itself does, in order
 
+	contexts map[*pysyntax.Stmt][]*class // of a with statement: the classes whose objects it enters
+
 	contextManager bool // decorated as one: the caller's block runs at its yield
 	fixture        bool // of pytest
 

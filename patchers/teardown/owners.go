@@ -89,13 +89,14 @@ func (c *class) anyBase(hops int, f func(ref) bool) bool {
 	return false
 }
 
-// isForeign reports whether a framework may run the methods of c: one of its
-// bases stands outside the tree and is not known to leave processes alone.
-// PyTorch's MultiProcessTestCase destroys the group in its own run loop.
+// isForeign reports whether somebody else may run the methods of c and end their
+// group: one of its bases stands outside the tree and is not known to leave
+// processes alone, or stands in the tree and destroys groups or starts processes
+// itself. PyTorch's MultiProcessTestCase destroys the group in its own run loop.
 func (c *class) isForeign() bool {
 	return c.anyBase(maxHops, func(r ref) bool {
 		if r.class != nil {
-			return false
+			return r.class.runsProcesses()
 		}
 		name := r.lib[strings.LastIndexByte(r.lib, '.')+1:]
 		switch r.lib {
@@ -107,6 +108,22 @@ func (c *class) isForeign() bool {
 		}
 		return !strings.HasPrefix(r.lib, "builtins.") || name == "" || r.lib == ""
 	})
+}
+
+// runsProcesses reports whether a method of c destroys the group or starts
+// processes.
+func (c *class) runsProcesses() bool {
+	for _, m := range c.mod.funcs {
+		if m.class != c || m.isSetup() {
+			continue
+		}
+		found := m.closes && !m.isTeardown()
+		m.eachEvent(m.statements(), func(e *event) { found = found || e.kind == evSpawn })
+		if found || len(m.spawns) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // mainBlock returns the statement if __name__ == "__main__" of the module.

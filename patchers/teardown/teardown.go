@@ -345,7 +345,7 @@ func (a *analysis) judgeOwner(o *owner, codeID string) bool {
 			leaks = append(leaks, e)
 		}
 	}
-	if len(leaks) == 0 || w.opening == nil {
+	if len(leaks) == 0 || w.opening == nil || w.opening.throughFramework() {
 		return false
 	}
 	ends, early := o.split(leaks)
@@ -553,7 +553,7 @@ func (a *analysis) reportEarly(o *owner, opening *event, e exit) {
 func (a *analysis) judgeEarly(o *owner) {
 	w := &flow{f: o.fn, closers: a.prog.closers}
 	w.run(none)
-	if w.opening == nil || len(w.rankOnly) > 0 {
+	if w.opening == nil || len(w.rankOnly) > 0 || w.opening.throughFramework() {
 		return
 	}
 	if !slices.ContainsFunc(w.exits, func(e exit) bool { return e.state == closed }) {
@@ -704,6 +704,23 @@ func (e *event) origin() *event {
 		e = e.fn.opening
 	}
 	return e
+}
+
+// throughFramework reports whether the group is opened inside the code of a
+// framework that stands in the tree itself.
+func (e *event) throughFramework() bool {
+	for range maxHops {
+		for _, dir := range strings.Split(path.Dir(e.in.mod.path), "/") {
+			if frameworks[dir] {
+				return true
+			}
+		}
+		if e.kind != evCall || e.fn.opening == nil {
+			return false
+		}
+		e = e.fn.opening
+	}
+	return false
 }
 
 func (e *event) isGuess() bool { return e.origin().guessed }

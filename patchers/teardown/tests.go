@@ -19,7 +19,7 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 		if !f.isTest() || f.class != nil && f.class.isForeign() || f.after[none] != open {
 			continue
 		}
-		if opening == nil || f.opening.node.Start < opening.node.Start {
+		if !f.opening.throughFramework() && (opening == nil || f.opening.node.Start < opening.node.Start) {
 			opening = f.opening
 		}
 	}
