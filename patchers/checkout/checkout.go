@@ -1,78 +1,76 @@
 // Package checkout opens a work tree, lists it, writes a change set to it and
 // takes it back.
 //
-// A write is whole or not at all: if the process dies or the disk is full, the
-// tree is afterwards, at the latest after the next [Checkout.Recover], wholly
-// old or wholly new. The package runs no code of the tree and reads none of its
-// git configuration. It needs a Unix system.
+// A write is whole or not at all. The old bytes of all files go to a journal
+// outside of the tree, the new bytes to files beside their targets, and only
+// when all of them are on the disk do the new files take the targets' places.
+// The write counts from the moment when the journal's entry is renamed: before
+// it, whatever goes wrong, [Checkout.Recover] puts the old bytes back; after it
+// only [Checkout.Undo] does.
+//
+// The package runs no code of the tree and reads none of its git configuration.
+// It needs a Unix system.
+//
+// # The journal
+//
+// The journal is $XDG_STATE_HOME/ncclfix, or ~/.local/state/ncclfix, and belongs
+// to one user. It has a folder for each tree, named after the tree's path, so a
+// tree that is moved loses its journal. In it, a folder for each write, named by
+// the write's id, holds manifest.json and the old bytes. The last 50 are kept.
+//
+// # What a write keeps
+//
+// Written files keep their permission bits and, where the system allows it, their
+// owner and group. They lose extended attributes and access control lists.
+// A file that has several names (hard links) is split from the others, which keep
+// the old bytes: they may be outside of the tree. New files obey the umask.
 package checkout
 
 import (
-	"context"
-	"errors"
-
-	"ncclfix/patchers"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 )
 
-// A Checkout is an open work tree. Its methods may be called one at a time only.
-type Checkout struct{}
+// A Checkout is an open work tree. Its methods must not be called at the same
+// time; the trees that Tree returns may be read by many goroutines.
+type Checkout struct {
+	dir  string
+	tree disk
+}
 
 // Open opens the work tree whose top folder is dir. Nothing outside of it is
-// ever read or written through the result, but for the journal, which is in
-// $XDG_STATE_HOME/ncclfix or ~/.local/state/ncclfix. Open writes nothing.
-func Open(dir string) (*Checkout, error) { return nil, errors.ErrUnsupported }
+// read or written through the result, but for the journal. Open writes nothing.
+func Open(dir string) (*Checkout, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", dir, cause(err))
+	}
+	root, err := os.OpenRoot(real)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", dir, cause(err))
+	}
+	return &Checkout{dir: real, tree: disk{Root: root}}, nil
+}
 
 // Close closes the tree. Trees that Tree returned cannot be read afterwards.
-func (c *Checkout) Close() error { return nil }
+func (c *Checkout) Close() error { return c.tree.Close() }
 
 // Root returns the absolute path of the top folder, without symlinks.
-func (c *Checkout) Root() string { return "" }
+func (c *Checkout) Root() string { return c.dir }
 
-// Find returns the top folder of the tree that paths are in, as an absolute path
-// without symlinks, and the same paths as slash-separated paths below it; "."
-// is all of it. No paths are the current folder.
-//
-// The top folder is that of the git work tree which holds all paths. Outside of
-// git, it is the current folder if that holds all paths, otherwise the deepest
-// folder that does. Find refuses paths that do not exist, that lie in different
-// git work trees, or that are symlinks out of the tree.
-func Find(paths []string) (root string, scope []string, err error) {
-	return "", nil, errors.ErrUnsupported
+// cause returns err without the operation and the path that package os puts in
+// front, because the messages of this package name both in their own way.
+func cause(err error) error {
+	switch e := err.(type) {
+	case *fs.PathError:
+		return e.Err
+	case *os.LinkError:
+		return e.Err
+	}
+	return err
 }
-
-// Tree returns the files that scope names: slash-separated paths of files and
-// folders below the root, as Find returns them. A named file is always listed.
-func (c *Checkout) Tree(ctx context.Context, scope []string) (patchers.Tree, error) {
-	return patchers.Tree{}, errors.ErrUnsupported
-}
-
-// Write makes the changes of set and returns the id that Undo takes. On error
-// nothing has changed. An empty set is written without an id.
-//
-// Write refuses when another process is writing to the same tree, when a file is
-// not as set.Files has it in Old, or when a file is read-only or not regular.
-func (c *Checkout) Write(ctx context.Context, set *patchers.ChangeSet) (id string, err error) {
-	return "", errors.ErrUnsupported
-}
-
-// Undo takes the write with the given id back; "" is the last one that was not
-// taken back. It returns what it did: Files lead from what Write made to what was
-// there before. On error nothing has changed. Undo refuses if any of the files
-// is not as Write left it.
-func (c *Checkout) Undo(ctx context.Context, id string) (*patchers.ChangeSet, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// A Recovery is what Recover did.
-type Recovery struct {
-	ID    string   // of the interrupted write or undo; "" if there was none
-	Files []string // put back to what they were before, by path
-	Left  []string // not put back: they changed after the interruption
-	Old   string   // folder that keeps the old bytes of Left, under their paths; "" if Left is empty
-}
-
-// Recover puts the tree back to what it was before a Write or Undo that was
-// interrupted. Every command calls it before it reads the tree. If there is
-// nothing to recover it writes nothing, needs no lock and returns the zero
-// Recovery. An error means that the tree may be half written.
-func (c *Checkout) Recover() (Recovery, error) { return Recovery{}, errors.ErrUnsupported }
