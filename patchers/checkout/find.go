@@ -84,7 +84,11 @@ func resolve(cwd, p string) (string, fs.FileInfo, error) {
 	}
 	real := string(filepath.Separator)
 	for name := range strings.SplitSeq(filepath.Clean(abs), string(filepath.Separator)) {
-		next, err := filepath.EvalSymlinks(filepath.Join(real, name))
+		next := filepath.Join(real, name)
+		_, err := os.Stat(next) // whose errors say more
+		if err == nil {
+			next, err = filepath.EvalSymlinks(next)
+		}
 		if err != nil {
 			return "", nil, fmt.Errorf("reading %s: %w", p, cause(err))
 		}

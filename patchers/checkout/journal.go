@@ -42,7 +42,7 @@ type manifest struct {
 	ID     string   `json:"id"`
 	Root   string   `json:"root"`
 	Undoes string   `json:"undoes,omitempty"` // id of the write that this one takes back
-	Dirs   []string `json:"dirs,omitempty"`   // folders that the write makes, outermost first
+	Dirs   []string `json:"dirs,omitempty"`   // folders that the write makes, or takes back; outermost first
 	Files  []entry  `json:"files"`
 }
 

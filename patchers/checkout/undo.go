@@ -35,7 +35,8 @@ func (c *Checkout) Undo(ctx context.Context, id string) (*patchers.ChangeSet, er
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.apply(ctx, j, files, m); err != nil {
+	back := &manifest{Undoes: m.ID, Dirs: m.Dirs}
+	if err := c.apply(ctx, j, back, files); err != nil {
 		return nil, err
 	}
 	return &patchers.ChangeSet{Files: files}, nil

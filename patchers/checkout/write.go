@@ -38,7 +38,11 @@ func (c *Checkout) Write(ctx context.Context, set *patchers.ChangeSet) (id strin
 	if err := c.settle(j); err != nil {
 		return "", err
 	}
-	return c.apply(ctx, j, set.Files, nil)
+	m := new(manifest)
+	if err := c.apply(ctx, j, m, set.Files); err != nil {
+		return "", err
+	}
+	return m.ID, nil
 }
 
 // settle recovers, and refuses to go on if there was something to recover:
@@ -58,34 +62,32 @@ type target struct {
 	info   fs.FileInfo // what is at the path, nil if nothing is
 }
 
-// apply writes files. undoes is the write that they take back, or nil.
-func (c *Checkout) apply(ctx context.Context, j *journal, files []patchers.FileChange, undoes *manifest) (string, error) {
+// apply writes files and completes m. If they take a write back, m has its id
+// and its folders already.
+func (c *Checkout) apply(ctx context.Context, j *journal, m *manifest, files []patchers.FileChange) error {
 	ids, err := j.ids()
 	if err != nil {
-		return "", err
+		return err
 	}
-	m := &manifest{ID: newID(ids), Root: c.dir}
-	if undoes != nil {
-		m.Undoes = undoes.ID
-	}
+	m.ID, m.Root = newID(ids), c.dir
 	targets, err := c.examine(m, files)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := j.prune(); err != nil {
-		return "", fmt.Errorf("pruning the journal %s: %w", j.Name(), cause(err))
+		return fmt.Errorf("pruning the journal %s: %w", j.Name(), cause(err))
 	}
 	if err := j.begin(m, targets); err != nil {
 		err = fmt.Errorf("writing the journal %s: %w", j.Name(), cause(err))
 		if e := j.drop(); e != nil {
-			err = fmt.Errorf("%w; removing it: %w", err, e)
+			err = fmt.Errorf("%w; removing it: %w", err, cause(e))
 		}
-		return "", err
+		return err
 	}
-	err = c.change(ctx, m, targets, undoes)
+	err = c.change(ctx, m, targets)
 	if err == nil {
 		if err = j.commit(m.ID); err == nil {
-			return m.ID, nil
+			return nil
 		}
 		err = fmt.Errorf("writing the journal %s: %w", j.Name(), cause(err))
 	}
@@ -96,7 +98,7 @@ func (c *Checkout) apply(ctx context.Context, j *journal, files []patchers.FileC
 	case len(r.Left) > 0:
 		err = fmt.Errorf("%w; %s changed meanwhile and was left as it is", err, r.Left[0].Path)
 	}
-	return "", err
+	return err
 }
 
 // examine says what a write of files does, and fills m with it. It refuses what
@@ -182,7 +184,7 @@ func (c *Checkout) target(change patchers.FileChange) (t target, fresh bool, err
 }
 
 // change makes the changes of targets in the tree.
-func (c *Checkout) change(ctx context.Context, m *manifest, targets []target, undoes *manifest) error {
+func (c *Checkout) change(ctx context.Context, m *manifest, targets []target) error {
 	for _, dir := range m.Dirs {
 		if err := c.tree.mkdir(dir, 0o777); err != nil {
 			return fmt.Errorf("making the folder %s: %w", dir, cause(err))
@@ -195,7 +197,7 @@ func (c *Checkout) change(ctx context.Context, m *manifest, targets []target, un
 		if t.entry.After == nil {
 			continue
 		}
-		meta := meta{mode: t.entry.After.Mode, exact: t.info != nil || undoes != nil, like: t.info}
+		meta := meta{mode: t.entry.After.Mode, exact: t.info != nil || m.Undoes != "", like: t.info}
 		if err := c.tree.create(t.entry.Stage, t.change.New, meta); err != nil {
 			return fmt.Errorf("writing %s: %w", t.entry.Path, cause(err))
 		}
@@ -217,8 +219,8 @@ func (c *Checkout) change(ctx context.Context, m *manifest, targets []target, un
 			return fmt.Errorf("writing %s: %w", t.entry.Path, cause(err))
 		}
 	}
-	if undoes != nil {
-		for _, dir := range slices.Backward(undoes.Dirs) {
+	if m.Undoes != "" {
+		for _, dir := range slices.Backward(m.Dirs) {
 			c.tree.remove(dir) // unless something else is in it
 		}
 	}
