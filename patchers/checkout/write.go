@@ -130,6 +130,11 @@ func (c *Checkout) examine(m *manifest, files []patchers.FileChange) ([]target, 
 			m.Dirs = append(m.Dirs, dir)
 		}
 	}
+	for _, e := range m.Files {
+		if slices.Contains(m.Dirs, e.Path) {
+			return nil, fmt.Errorf("refusing to write %s: it would be a folder at once", e.Path)
+		}
+	}
 	if len(stale) > 0 {
 		return nil, fmt.Errorf("refusing to write %s: changed since it was read", and(stale))
 	}
