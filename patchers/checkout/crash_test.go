@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -170,7 +171,8 @@ func (ct *crashTree) child(t *testing.T, what string, step int) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, ct.dir, what, strconv.Itoa(step))
-	cmd.Env = append(os.Environ(), "CHECKOUT_TEST_CHILD=1")
+	// The race detector would sleep for a second at the end.
+	cmd.Env = append(os.Environ(), "CHECKOUT_TEST_CHILD=1", "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
@@ -215,8 +217,8 @@ func TestKilledAtSteps(t *testing.T) {
 // The process is killed at any time, also in the middle of a system call.
 func TestKilledAtRandom(t *testing.T) {
 	ct := newCrashTree(t, bigSet(), "write 50")
-	start := time.Now()
 	ct.reset(t, "")
+	start := time.Now()
 	if err := ct.child(t, "write 50", 0).Run(); err != nil {
 		t.Fatal(err)
 	}
@@ -267,12 +269,13 @@ func (ct *crashTree) interrupt(t *testing.T, what string, step int) (stopped boo
 	return false
 }
 
-// Every step of writing, undoing and of recovering from either can be the last.
+// Every step of writing and undoing can be the last, and so can every fifth of
+// recovering from that, another fifth each time.
 func TestInterruptedAnywhere(t *testing.T) {
 	ct := newCrashTree(t, smallSet(), "write")
 	for what, before := range map[string]string{"write": "", "undo": "write"} {
 		for step := range ct.steps[what] {
-			for again := 1; ; again++ {
+			for again := 1 + step%5; ; again += 5 {
 				ct.reset(t, before)
 				if !ct.interrupt(t, what, step+1) {
 					t.Fatalf("%s has no step %d", what, step+1)
@@ -310,8 +313,11 @@ func TestFailingAnywhere(t *testing.T) {
 				return nil
 			}
 			err := act(c, what)
-			if what == "undo" && err == nil && failed == "remove n" || failed == "remove n/e" {
-				continue // a folder that stays is no error
+			if strings.HasPrefix(failed, "remove n") && !strings.HasSuffix(failed, ".py") {
+				if err != nil {
+					t.Errorf("a folder that stays is an error: %v", err)
+				}
+				continue
 			}
 			wantError(t, err, "input/output error")
 			wantTree(t, ct.dir, want)

@@ -183,7 +183,8 @@ func (d disk) lstat(name string) (fs.FileInfo, error) {
 }
 
 // read returns the regular file at name and its bytes, or nil if there is
-// nothing. flag says how the file is opened.
+// nothing. If flag is os.O_RDWR, it must be writable: root, whom the mode does
+// not stop, is stopped here.
 func (d disk) read(name string, flag int) (fs.FileInfo, []byte, error) {
 	info, err := d.lstat(name)
 	if info == nil || err != nil {
@@ -191,6 +192,9 @@ func (d disk) read(name string, flag int) (fs.FileInfo, []byte, error) {
 	}
 	if info.IsDir() {
 		return nil, nil, obstacle("it is a folder")
+	}
+	if flag != os.O_RDONLY && info.Mode()&0o222 == 0 {
+		return nil, nil, obstacle("it is read-only")
 	}
 	f, err := d.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -167,9 +167,6 @@ func (c *Checkout) target(change patchers.FileChange) (t target, fresh bool, err
 	t = target{change: change, info: info, entry: entry{Path: change.Path}}
 	mode := change.Mode
 	if info != nil {
-		if info.Mode()&0o222 == 0 {
-			return t, false, fmt.Errorf("refusing to write %s: it is read-only", change.Path)
-		}
 		t.entry.Before = stateOf(data, info.Mode())
 		if change.Mode == change.OldMode {
 			mode = info.Mode()
@@ -260,12 +257,14 @@ func (c *Checkout) syncTree(m *manifest) error {
 // rollback puts the tree back to what it was before the pending write m.
 func (c *Checkout) rollback(j *journal, m *manifest) (Recovery, error) {
 	r := Recovery{ID: m.ID}
-	for i, e := range m.Files {
+	for _, e := range m.Files { // first, to have their room on a full disk
 		if info, err := c.tree.lstat(e.Stage); err == nil && info != nil {
 			if err := c.tree.remove(e.Stage); err != nil {
 				return r, fmt.Errorf("removing %s: %w", e.Stage, cause(err))
 			}
 		}
+	}
+	for i, e := range m.Files {
 		info, data, err := c.tree.read(e.Path, os.O_RDONLY)
 		var now *state
 		if info != nil {
