@@ -200,7 +200,7 @@ func TestKilledAtSteps(t *testing.T) {
 	for what, before := range map[string]string{"write 50": "", "undo": "write 50"} {
 		steps := ct.steps[what]
 		seen := map[bool]int{}
-		for step := 1; step <= steps; step += 1 + steps/20 {
+		for step := 1; step <= steps; step += 1 + steps/40 {
 			ct.reset(t, before)
 			if !killed(t, ct.child(t, what, step).Run()) {
 				t.Fatalf("%s lived through step %d of %d", what, step, steps)
@@ -240,6 +240,7 @@ func TestKilledAtRandom(t *testing.T) {
 		timer.Stop()
 		ct.wantWhole(t, "write 50")
 	}
+	t.Logf("%d of 30 processes were killed in time", kills)
 	if kills == 0 {
 		t.Error("no process was killed in time")
 	}

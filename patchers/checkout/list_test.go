@@ -156,6 +156,7 @@ func TestTree(t *testing.T) {
 	t.Run("variables of a git hook", func(t *testing.T) {
 		t.Setenv("GIT_INDEX_FILE", "/nonexistent")
 		t.Setenv("GIT_DIR", "/nonexistent")
+		t.Setenv("GIT_GLOB_PATHSPECS", "1")
 		wantFiles(t, list(t, dir, "tests"), "tests/.gitignore tests/secret.py tests/t.py")
 	})
 	t.Run("deleted and replaced", func(t *testing.T) {
@@ -250,7 +251,8 @@ func TestTreeWithSubmodule(t *testing.T) {
 	wantFiles(t, list(t, root, scope...), "x.py")
 }
 
-// Nothing that a tree's git configuration names is run.
+// Nothing that a tree's git configuration names is run, nor a monitor that the
+// user's own has for real work trees.
 func TestTreeRunsNothing(t *testing.T) {
 	dir := newTree(t, map[string]string{"repo/a.py": "1"})
 	repo := dir + "/repo"
@@ -267,6 +269,9 @@ func TestTreeRunsNothing(t *testing.T) {
 	git(t, repo, "config", "core.hooksPath", dir)
 	git(t, repo, "config", "core.worktree", "/etc")
 	writeFiles(t, repo, map[string]string{".gitattributes": "* filter=x\n"})
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	git(t, repo, "config", "--file", dir+"/.gitconfig", "core.fsmonitor", trap)
 	wantFiles(t, list(t, repo, "."), ".gitattributes a.py")
 	if _, err := os.Lstat(dir + "/sprung"); err == nil {
 		t.Error("the tree's configuration was run")

@@ -267,6 +267,30 @@ func TestWriteKeepsTheOwner(t *testing.T) {
 	wantOwner()
 }
 
+// What others may not read they cannot read while it is written either.
+func TestWriteStagesPrivately(t *testing.T) {
+	dir := newTree(t, map[string]string{"a.py": "a"})
+	if err := os.Chmod(dir+"/a.py", 0o640); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, dir)
+	looked := false
+	c.tree.before = func(op, name string) error {
+		if op != "write" || !strings.HasPrefix(name, stagePrefix) {
+			return nil
+		}
+		looked = true
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err == nil && info.Mode() != 0o600 {
+			t.Errorf("staged with mode %v", info.Mode())
+		}
+		return err
+	}
+	if _, err := c.Write(context.Background(), setOf(modify("a.py", "a", "A"))); err != nil || !looked {
+		t.Fatal(looked, err)
+	}
+}
+
 func TestWriteObeysTheUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o027))
 	dir := newTree(t, map[string]string{"a.py": "a"})
