@@ -14,7 +14,7 @@ const (
 	evDestroy                  // destroys the default group, through a library
 	evAtexit                   // registers a destroy for the end of the process
 	evCall                     // calls fn
-	evMethod                   // calls a method, name, of an object that is not known
+	evMethod                   // calls a method of an unknown object, under a name that destroys
 	evSpawn                    // starts fn as a process
 	evExit                     // ends the process: sys.exit and the like
 	evAbort                    // ends the process at once: os._exit
@@ -27,7 +27,7 @@ type event struct {
 	stmt    *pysyntax.Stmt
 	node    *pysyntax.Node
 	fn      *function // evCall, evSpawn, and evAtexit of a function of the tree
-	name    string    // evOpen, evSpawn: the library function; evMethod
+	name    string    // evOpen, evSpawn: the library function; evMethod: the method
 	guessed bool      // the name came through a star import
 }
 
@@ -118,7 +118,7 @@ func (f *function) classify(n *pysyntax.Node) []event {
 	case n.X.Kind != pysyntax.Attr:
 	case method == "destroy_process_group" && len(n.Args) == 0:
 		return []event{{kind: evDestroy}}
-	default:
+	case f.mod.prog.closers[method]:
 		return []event{{kind: evMethod, name: method}}
 	}
 	return nil
@@ -299,6 +299,18 @@ func (f *function) argument(call *pysyntax.Node, i int) *pysyntax.Node {
 	return call.Arg(at, f.stmt.Params[i].Name)
 }
 
+// passesParam reports whether a call has a parameter of f as an argument.
+func (f *function) passesParam(call *pysyntax.Node) bool {
+	for _, a := range call.Args {
+		if a.Value.Kind == pysyntax.Name {
+			if b := f.names[a.Value.Name]; b != nil && b.kind == bindParam {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // findSpawnParams notes which parameters a function hands on to a spawner, and
 // reports whether that is news.
 func (f *function) findSpawnParams() bool {
@@ -328,7 +340,7 @@ func (f *function) findSpawnParams() bool {
 			}
 			for _, e := range s.Exprs {
 				e.Walk(func(n *pysyntax.Node) bool {
-					if n.Kind != pysyntax.Call {
+					if n.Kind != pysyntax.Call || !f.passesParam(n) {
 						return true
 					}
 					r := f.resolve(n.X, maxHops)

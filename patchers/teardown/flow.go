@@ -23,9 +23,7 @@ const (
 
 // A flow runs over the body of one function and follows the state.
 type flow struct {
-	f       *function
-	closers map[string]bool // names of methods that destroy
-
+	f        *function
 	opening  *event // the event that opened the group last
 	openCond string // the rank condition under which that was, or ""
 	cond     string // the innermost rank condition
@@ -154,18 +152,16 @@ func (w *flow) event(e *event, s state) state {
 	switch e.kind {
 	case evOpen:
 		next = open
-	case evDestroy:
-		next = closed
+	case evDestroy, evMethod:
+		if s == open {
+			next = closed
+		}
 	case evAtexit:
 		if e.fn == nil || e.fn.closes {
 			next = covered
 		}
 	case evCall:
 		next = e.fn.after[s]
-	case evMethod:
-		if w.closers[e.name] {
-			next = closed
-		}
 	}
 	if next == open && s != open || e.kind == evCall && e.fn.opensInside && w.opening == nil {
 		w.opening, w.openCond = e, w.cond
@@ -292,31 +288,73 @@ func (w *flow) try(st *pysyntax.Stmt, s state) (state, bool) {
 	return end, ok && reached
 }
 
-// summarize brings the summaries of all functions to a fixed point.
+// summarize brings the summaries of all functions to a fixed point. It starts at
+// the functions that touch the group themselves and goes on to their callers, so
+// that the others cost nothing.
 func (p *program) summarize(all []*function) {
+	callers := map[*function][]*function{}
+	dirty := map[*function]bool{}
 	for _, f := range all {
 		for s := range f.after {
 			f.after[s] = state(s)
 		}
-		f.opening, f.closes = nil, false
-	}
-	closers := map[string]bool{}
-	for range maxRounds {
-		changed := false
-		for _, f := range all {
-			changed = f.summarize(closers) || changed
-		}
-		for _, f := range all {
-			if f.closes && f.class != nil && !closers[f.stmt.Name] && f.stmt.Name != "__init__" {
-				closers[f.stmt.Name] = true
-				changed = true
+		f.opening, f.closes, f.opensInside = nil, false, false
+		calls := func(g *function) {
+			if c := callers[g]; len(c) == 0 || c[len(c)-1] != f {
+				callers[g] = append(c, f)
 			}
 		}
-		if !changed {
-			break
+		for _, events := range f.events {
+			for i := range events {
+				switch e := &events[i]; e.kind {
+				case evCall, evAtexit:
+					if e.fn != nil {
+						calls(e.fn)
+						break
+					}
+					dirty[f] = true
+				case evOpen, evDestroy, evMethod, evExit:
+					dirty[f] = true
+				}
+			}
+		}
+		for _, classes := range f.contexts {
+			for _, c := range classes {
+				for _, name := range []string{"__enter__", "__exit__", "__aexit__"} {
+					if m := c.method(name, maxHops); m != nil {
+						calls(m)
+					}
+				}
+			}
 		}
 	}
-	p.closers = closers
+	// In the order of the functions, so that the result does not depend on maps.
+	for range maxRounds {
+		if len(dirty) == 0 {
+			return
+		}
+		next := map[*function]bool{}
+		for _, f := range all {
+			if dirty[f] && f.summarize() {
+				for _, c := range callers[f] {
+					next[c] = true
+				}
+			}
+		}
+		dirty = next
+	}
+}
+
+// findClosers collects the names of methods that destroy the group, and reports
+// whether there are any.
+func (p *program) findClosers(all []*function) bool {
+	p.closers = map[string]bool{}
+	for _, f := range all {
+		if f.closes && f.class != nil && f.stmt.Name != "__init__" {
+			p.closers[f.stmt.Name] = true
+		}
+	}
+	return len(p.closers) > 0
 }
 
 // maxRounds bounds the fixed point: the longest chain of calls that is followed.
@@ -324,13 +362,10 @@ const maxRounds = 30
 
 // summarize computes the effects of f from those of what it calls, and reports
 // whether they changed.
-func (f *function) summarize(closers map[string]bool) bool {
-	if len(f.events) == 0 {
-		return false // it leaves every state as it is
-	}
+func (f *function) summarize() bool {
 	before, opening, closes, opensInside := f.after, f.opening, f.closes, f.opensInside
 	for s := none; s < numStates; s++ {
-		w := &flow{f: f, closers: closers}
+		w := &flow{f: f}
 		f.after[s] = w.run(s)
 		if f.repaired && f.after[s] == open {
 			f.after[s] = closed

@@ -31,7 +31,13 @@ type module struct {
 // A star is "from module import *".
 type star struct {
 	module string
-	stmt   *pysyntax.Stmt
+	target target
+}
+
+// A target is the file of the tree that a module name leads to, if there is one.
+type target struct {
+	file  int
+	known bool
 }
 
 // A function is a def, or the body of a module.
@@ -77,6 +83,8 @@ type binding struct {
 	kind  bindKind
 	mod   string // import: "torch.distributed"; from-import: the module
 	name  string // from-import: the name in it
+	from  target // the file of mod
+	sub   target // from-import: the file of mod.name, where mod is a folder alone
 	fn    *function
 	class *class
 	value *pysyntax.Node // of a simple assignment; nil if it cannot be told
@@ -185,25 +193,30 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 					continue
 				}
 				if i.As != "" {
-					f.define(i.As, &binding{kind: bindImport, mod: i.Name, stmt: s, depth: depth})
+					f.define(i.As, &binding{kind: bindImport, mod: i.Name, from: m.target(i.Name), stmt: s, depth: depth})
 				} else {
 					top, _, _ := strings.Cut(i.Name, ".")
-					f.define(top, &binding{kind: bindImport, mod: top, stmt: s, depth: depth})
+					f.define(top, &binding{kind: bindImport, mod: top, from: m.target(top), stmt: s, depth: depth})
 				}
 			}
 		case pysyntax.FromImport:
 			m.noteFramework(s.Module)
+			from := m.target(s.Module)
 			for _, i := range s.Imports {
 				switch {
 				case i.Name == "*":
-					m.stars = append(m.stars, star{s.Module, s})
+					m.stars = append(m.stars, star{s.Module, from})
 				case c != nil:
 				default:
 					as := i.As
 					if as == "" {
 						as = i.Name
 					}
-					f.define(as, &binding{kind: bindFrom, mod: s.Module, name: i.Name, stmt: s, depth: depth})
+					b := &binding{kind: bindFrom, mod: s.Module, name: i.Name, from: from, stmt: s, depth: depth}
+					if !from.known {
+						b.sub = m.target(joinModule(s.Module, i.Name))
+					}
+					f.define(as, b)
 				}
 			}
 		default:
@@ -215,6 +228,20 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 			}
 		}
 	}
+}
+
+// target finds the file of a module name in an import statement of m.
+func (m *module) target(name string) target {
+	n, ok := m.prog.ix.resolve(m.path, name)
+	return target{n, ok}
+}
+
+// joinModule returns the full name of a member of a module.
+func joinModule(module, member string) string {
+	if strings.HasSuffix(module, ".") {
+		return module + member
+	}
+	return module + "." + member
 }
 
 func (m *module) bindTarget(f *function, c *class, s *pysyntax.Stmt, t *pysyntax.Node, depth int) {
@@ -308,8 +335,8 @@ func (m *module) starred(name string, hops int) ref {
 		return ref{}
 	}
 	for i := len(m.stars) - 1; i >= 0; i-- {
-		if n, ok := m.prog.ix.resolve(m.path, m.stars[i].module); ok {
-			if r := m.prog.member(n, name, hops-1); r.known() {
+		if t := m.stars[i].target; t.known {
+			if r := m.prog.member(t.file, name, hops-1); r.known() {
 				return r
 			}
 		} else if lib := m.stars[i].module; libraryMember(lib, name) {
@@ -326,12 +353,20 @@ func (f *function) follow(b *binding, hops int) ref {
 	}
 	switch b.kind {
 	case bindImport:
-		if n, ok := f.mod.prog.ix.resolve(f.mod.path, b.mod); ok {
-			return ref{file: n, isModule: true}
+		if b.from.known {
+			return ref{file: b.from.file, isModule: true}
 		}
 		return ref{lib: b.mod}
 	case bindFrom:
-		return f.mod.fromImport(b.mod, b.name, hops-1)
+		switch {
+		case b.from.known:
+			return f.mod.prog.member(b.from.file, b.name, hops-1)
+		case b.sub.known:
+			return ref{file: b.sub.file, isModule: true}
+		case strings.HasPrefix(b.mod, "."):
+			return ref{}
+		}
+		return ref{lib: b.mod + "." + b.name}
 	case bindFunc:
 		return ref{fn: b.fn}
 	case bindClass:
@@ -348,24 +383,6 @@ func (f *function) follow(b *binding, hops int) ref {
 		return f.resolve(b.value, hops-1)
 	}
 	return ref{}
-}
-
-// fromImport returns what "from name import member" in m means.
-func (m *module) fromImport(name, member string, hops int) ref {
-	if n, ok := m.prog.ix.resolve(m.path, name); ok {
-		return m.prog.member(n, member, hops)
-	}
-	sep := "."
-	if strings.HasSuffix(name, ".") {
-		sep = ""
-	}
-	if n, ok := m.prog.ix.resolve(m.path, name+sep+member); ok { // a folder without __init__.py
-		return ref{file: n, isModule: true}
-	}
-	if strings.HasPrefix(name, ".") {
-		return ref{}
-	}
-	return ref{lib: name + "." + member}
 }
 
 // member returns what the name means in the module number n of the tree, or the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"runtime"
@@ -97,7 +98,9 @@ func (a *analysis) parse() error {
 		if err := a.parseAll(wave); err != nil {
 			return err
 		}
-		a.link()
+		if err := a.link(); err != nil {
+			return err
+		}
 		wave = a.nextWave()
 	}
 	return nil
@@ -169,7 +172,7 @@ func readPython(ctx context.Context, p *pysyntax.Parser, src []byte) (*pysyntax.
 }
 
 // link computes events and summaries of everything parsed so far.
-func (a *analysis) link() {
+func (a *analysis) link() error {
 	a.all = nil
 	var modules []*module
 	for i := range a.sources {
@@ -184,25 +187,43 @@ func (a *analysis) link() {
 			changed = f.findSpawnParams() || changed
 		}
 	}
-	for _, m := range modules {
-		m.find()
+	// A method of an unknown object destroys if it is named like one that does. A
+	// method that does so only through such a name makes no such name itself: a
+	// guess is not built on a guess.
+	a.prog.closers = nil
+	for range 2 {
+		if err := parallel(a.pass.Context, len(modules), func(i int) error { modules[i].find(); return nil }); err != nil {
+			return err
+		}
+		a.prog.summarize(a.all)
+		if a.prog.closers != nil || !a.prog.findClosers(a.all) {
+			break
+		}
 	}
-	a.prog.summarize(a.all)
+	return nil
 }
 
-// nextWave returns the files that what is parsed so far makes interesting.
+// nextWave returns the files that what is parsed so far makes interesting: the
+// users of what leaves a group open, and what stands between parsed files and
+// functions that destroy or start processes.
 func (a *analysis) nextWave() []int {
 	wanted := map[int]bool{}
-	offers := map[int][][]byte{} // by module: the names whose users matter
+	opening, other := map[int][][]byte{}, map[int][][]byte{} // by module: names that it offers
+	used := map[int]bool{}                                   // imported by a parsed file
 	for n, m := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
+			used[j] = true
 			if a.sources[j].spawns && !a.tried[j] {
 				wanted[j] = true
 			}
 		}
-		for _, name := range m.offers(maxHops) {
-			offers[n] = append(offers[n], []byte(name))
-		}
+		m.offers(maxHops, func(name string, opens bool) {
+			if opens {
+				opening[n] = append(opening[n], []byte(name))
+			} else {
+				other[n] = append(other[n], []byte(name))
+			}
+		})
 		for _, c := range m.class {
 			if slices.ContainsFunc(m.funcs, func(f *function) bool { return f.class == c && f.after[none] != none }) {
 				for _, j := range c.baseModules() {
@@ -217,54 +238,49 @@ func (a *analysis) nextWave() []int {
 		if a.tried[i] || wanted[i] || s.err != nil {
 			continue
 		}
-		var src []byte
+		var names [][]byte
 		for _, j := range s.imports {
-			if len(offers[j]) == 0 {
-				continue
-			}
-			if src == nil {
-				var err error
-				if src, err = fs.ReadFile(a.pass.Tree.FS, s.path); err != nil {
-					break
-				}
-			}
-			if containsAny(src, offers[j]) || bytes.Contains(src, []byte("import *")) {
-				wanted[i] = true
-				break
+			names = append(names, opening[j]...)
+			if used[i] || path.Base(s.path) == "conftest.py" {
+				names = append(names, other[j]...)
 			}
 		}
+		if len(names) == 0 {
+			continue
+		}
+		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
+		if err == nil && (containsAny(src, names) || used[i] && bytes.Contains(src, []byte("import *"))) {
+			wanted[i] = true
+		}
 	}
-	wave := make([]int, 0, len(wanted))
-	for i := range wanted {
-		wave = append(wave, i)
-	}
-	slices.Sort(wave)
-	return wave
+	return slices.Sorted(maps.Keys(wanted))
 }
 
-// offers returns the names of m whose users can matter: functions that open or
-// destroy a group or start processes, classes with such methods, and what m
-// imports of that kind.
-func (m *module) offers(hops int) []string {
-	var out []string
-	matters := func(f *function) bool { return f.after[none] != none || f.closes || len(f.spawns) > 0 }
+// offers calls f for the names of m whose users can matter, and says whether
+// they leave a group open; else they destroy it or start processes. Names that m
+// imports from elsewhere count as its own.
+func (m *module) offers(hops int, f func(name string, opens bool)) {
+	opens := func(f *function) bool { return f.after[none] == open && !f.opening.throughFramework() }
+	other := func(f *function) bool { return f.closes || len(f.spawns) > 0 }
 	for name, b := range m.body.names {
 		switch r := m.body.follow(b, maxHops); {
-		case r.fn != nil && matters(r.fn):
-			out = append(out, name)
-		case r.class != nil && slices.ContainsFunc(r.class.mod.funcs, func(f *function) bool { return f.class == r.class && matters(f) }):
-			out = append(out, name)
+		case r.fn != nil && opens(r.fn), r.class != nil && slices.ContainsFunc(r.class.funcs(), opens):
+			f(name, true)
+		case r.fn != nil && other(r.fn), r.class != nil && slices.ContainsFunc(r.class.funcs(), other):
+			f(name, false)
 		}
 	}
 	for _, s := range m.stars {
-		if n, ok := m.prog.ix.resolve(m.path, s.module); ok && hops > 0 {
-			if other := m.prog.modules[n]; other != nil && other != m {
-				out = append(out, other.offers(hops-1)...)
+		if s.target.known && hops > 0 {
+			if other := m.prog.modules[s.target.file]; other != nil && other != m {
+				other.offers(hops-1, f)
 			}
 		}
 	}
-	return out
 }
+
+// funcs returns the methods of c.
+func (c *class) funcs() []*function { return slices.Collect(maps.Values(c.methods)) }
 
 // baseModules returns the files that the base classes of c are imported from.
 func (c *class) baseModules() []int {
@@ -272,10 +288,8 @@ func (c *class) baseModules() []int {
 	for _, b := range c.stmt.Exprs {
 		root, _, _ := strings.Cut(b.Dotted(), ".")
 		for scope := c.outer; scope != nil && root != ""; scope = scope.outer {
-			if have := scope.names[root]; have != nil && (have.kind == bindFrom || have.kind == bindImport) {
-				if n, ok := c.mod.prog.ix.resolve(c.mod.path, have.mod); ok {
-					out = append(out, n)
-				}
+			if have := scope.names[root]; have != nil && have.from.known {
+				out = append(out, have.from.file)
 			}
 		}
 	}
@@ -337,7 +351,7 @@ func (a *analysis) judge() {
 // judgeOwner reports an owner whose process can end with an open group, and
 // whether it does.
 func (a *analysis) judgeOwner(o *owner, codeID string) bool {
-	w := &flow{f: o.fn, closers: a.prog.closers}
+	w := &flow{f: o.fn}
 	w.run(none)
 	var leaks []exit
 	for _, e := range w.exits {
@@ -551,7 +565,7 @@ func (a *analysis) reportEarly(o *owner, opening *event, e exit) {
 
 // judgeEarly reports early ways out of an owner that destroys at its end.
 func (a *analysis) judgeEarly(o *owner) {
-	w := &flow{f: o.fn, closers: a.prog.closers}
+	w := &flow{f: o.fn}
 	w.run(none)
 	if w.opening == nil || len(w.rankOnly) > 0 || w.opening.throughFramework() {
 		return
@@ -572,7 +586,7 @@ func (a *analysis) judgeScript(m *module, callers map[*function]int, imported bo
 	for _, f := range m.commands() {
 		a.judgeOwner(&owner{role: script, fn: f, body: f.statements()}, "teardown/script")
 	}
-	w := &flow{f: m.body, closers: a.prog.closers}
+	w := &flow{f: m.body}
 	if w.run(none) != open || w.opening == nil {
 		a.judgeCalled(m)
 		return
@@ -652,7 +666,7 @@ func (a *analysis) judgeLaunchers(m *module) {
 			switch {
 			case e.kind == evSpawn:
 				spawn = e
-			case e.kind == evOpen, e.kind == evCall && e.fn.opensInside, e.kind == evMethod && a.prog.closers[e.name]:
+			case e.kind == evOpen, e.kind == evCall && e.fn.opensInside, e.kind == evMethod:
 				opener = e
 			case e.kind == evDestroy, e.kind == evCall && e.fn.closes:
 				if spawn != nil && destroy == nil {

@@ -80,7 +80,7 @@ func (m *module) leakingSpawn(leaking map[*function]bool) *event {
 // the group: a teardown or a fixture of the module, of a base class, or of a
 // conftest.py above it.
 func (a *analysis) coversTests(m *module) bool {
-	w := &flow{f: m.body, closers: a.prog.closers}
+	w := &flow{f: m.body}
 	if w.run(none) == covered {
 		return true
 	}
@@ -184,7 +184,7 @@ func (a *analysis) moduleTeardown(m *module, name string) ([]diff.Edit, string) 
 		if b.kind != bindFunc || b.depth > 0 || len(b.also) > 0 {
 			return nil, name + " is bound in a way that cannot be extended"
 		}
-		w := &flow{f: b.fn, closers: a.prog.closers}
+		w := &flow{f: b.fn}
 		w.run(open)
 		if len(w.exits) != 1 || w.exits[0].stmt != nil || b.fn.stmt.Async || b.fn.isGenerator() {
 			return nil, "the end of " + name + " is not its only way out"
