@@ -3,6 +3,7 @@ package pysyntax
 import (
 	"bytes"
 	"fmt"
+	"math"
 )
 
 // A tokenKind says what a token is. The lexer tells apart only what layout,
@@ -21,8 +22,8 @@ const (
 // A token is the bytes [start, end) of the source.
 type token struct {
 	kind       tokenKind
+	depth      int16 // open brackets around the token
 	start, end int
-	depth      int // open brackets around the token
 }
 
 // A SyntaxError is a place that is not Python.
@@ -36,8 +37,10 @@ func (e *SyntaxError) Error() string { return fmt.Sprintf("offset %d: %s", e.Off
 // lex splits src into tokens. It understands what decides where statements
 // begin and end (strings of all kinds, nested f-strings, brackets, comments,
 // line continuation) and accepts any operator. Blank lines give no token.
-func lex(src []byte) ([]token, *SyntaxError) {
-	l := lexer{src: src, tokens: make([]token, 0, len(src)/5)}
+//
+// The tokens are appended to buf, so that its memory is used again.
+func lex(buf []token, src []byte) ([]token, *SyntaxError) {
+	l := lexer{src: src, tokens: buf}
 	if err := l.run(); err != nil {
 		return nil, err
 	}
@@ -52,7 +55,7 @@ type lexer struct {
 }
 
 func (l *lexer) add(kind tokenKind, start int) {
-	l.tokens = append(l.tokens, token{kind, start, l.at, len(l.brackets)})
+	l.tokens = append(l.tokens, token{kind, int16(min(len(l.brackets), math.MaxInt16)), start, l.at})
 }
 
 func (l *lexer) run() *SyntaxError {

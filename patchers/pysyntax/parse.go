@@ -22,13 +22,14 @@ const maxDepth = 1000
 type Parser struct {
 	p       *sitter.Parser
 	symbols []symbol
+	tokens  []token // kept for their memory
 }
 
 // NewParser returns a parser, which must be closed.
 func NewParser() *Parser {
 	p := sitter.NewParser()
 	p.SetLanguage(python.GetLanguage())
-	return &Parser{p, symbols()}
+	return &Parser{p: p, symbols: symbols()}
 }
 
 // Close frees the parser's memory.
@@ -38,17 +39,30 @@ func (p *Parser) Close() { p.p.Close() }
 // is Python which the grammar cannot read; then the File is nil. A cancelled
 // context ends a long parse; its error is returned as it is.
 func (p *Parser) Parse(ctx context.Context, src []byte) (*File, error) {
+	return p.ParseWanted(ctx, src, nil)
+}
+
+// ParseWanted is Parse for a caller who is interested in some words only. A
+// function that mentions none of them, nor a function or class of the file that
+// does, comes back with a body of one opaque expression, and what is wrong in
+// its body may go unnoticed. A nil wanted wants everything.
+func (p *Parser) ParseWanted(ctx context.Context, src []byte, wanted func(word []byte) bool) (*File, error) {
 	if len(src) > MaxSize {
 		return nil, &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
 	}
-	tokens, serr := lex(src)
+	tokens, serr := lex(p.tokens[:0], src)
 	if serr == nil {
+		p.tokens = tokens
 		serr = checkLayout(src, tokens)
 	}
 	if serr != nil {
 		return nil, serr
 	}
-	f, err := p.parse(ctx, src, src)
+	text := src
+	if wanted != nil {
+		text = prune(src, tokens, wanted)
+	}
+	f, err := p.parse(ctx, src, text)
 	if _, bad := err.(*SyntaxError); bad {
 		// Perhaps the grammar is too old for it.
 		if masked := mask(src, tokens); masked != nil {

@@ -109,7 +109,7 @@ func FuzzParse(f *testing.F) {
 	p := pysyntax.NewParser()
 	f.Cleanup(p.Close)
 	f.Fuzz(func(t *testing.T, src []byte) {
-		file, err := readPython(context.Background(), p, src)
+		file, err := readPython(context.Background(), p, src, nil)
 		if err != nil {
 			return
 		}

@@ -22,7 +22,8 @@ type module struct {
 	body  *function // the statements outside any function
 	funcs []*function
 	class []*class
-	stars []star // star imports, in order
+	stars []star          // star imports, in order
+	words map[string]bool // what was wanted when it was parsed, beside basicWords
 
 	rankConds  map[*pysyntax.Node]string // see rankCondition; filled on demand
 	frameworks []string                  // foreign libraries that it imports and that may own a group

@@ -132,6 +132,14 @@ var seeds = [][]byte{
 
 var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
 
+// basicWords are the names without which no function does anything to process
+// groups, nor leads to one that does.
+var basicWords = map[string]bool{
+	"init_process_group": true, "destroy_process_group": true, "init_device_mesh": true, "DeviceMesh": true,
+	"init_distributed": true, "initialize": true, "atexit": true,
+	"spawn": true, "Process": true, "start_processes": true, "elastic_launch": true, "launch_agent": true,
+}
+
 func containsAny(src []byte, words [][]byte) bool {
 	return slices.ContainsFunc(words, func(w []byte) bool { return bytes.Contains(src, w) })
 }

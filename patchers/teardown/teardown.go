@@ -80,6 +80,9 @@ type analysis struct {
 	prog    *program
 	tried   map[int]bool // numbers of the sources that were parsed, or could not be
 	all     []*function  // of the parsed modules, by path and offset
+
+	// By module: names that it offers, and whether they leave a group open.
+	offers map[int]map[string]bool
 }
 
 // parse parses the files that can matter: those that name a group function, and
@@ -109,6 +112,7 @@ func (a *analysis) parse() error {
 // parseAll parses files on all processors and links them in order.
 func (a *analysis) parseAll(wave []int) error {
 	files := make([]*pysyntax.File, len(wave))
+	words := make([]map[string]bool, len(wave))
 	failed := make([]*patchers.Finding, len(wave))
 	free := make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
 	for range cap(free) {
@@ -124,7 +128,10 @@ func (a *analysis) parseAll(wave []int) error {
 		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
 		if err == nil {
 			p := <-free
-			files[i], err = readPython(a.pass.Context, p, src)
+			words[i] = a.words(wave[i])
+			files[i], err = readPython(a.pass.Context, p, src, func(word []byte) bool {
+				return basicWords[string(word)] || words[i][string(word)]
+			})
 			free <- p
 		}
 		var serr *pysyntax.SyntaxError
@@ -143,7 +150,7 @@ func (a *analysis) parseAll(wave []int) error {
 	for i, n := range wave {
 		a.tried[n] = true
 		if files[i] != nil {
-			a.prog.link(n, files[i])
+			a.prog.link(n, files[i]).words = words[i]
 		} else if failed[i] != nil && a.sources[n].seed {
 			a.report(*failed[i])
 		}
@@ -156,7 +163,7 @@ var codingCookie = regexp.MustCompile(`^(?:[^\n]*\n)?[ \t\f]*#.*?coding[:=][ \t]
 
 // readPython parses src. Text that is not UTF-8 needs a declaration, as in
 // Python; the edits then keep its bytes, since all they add is ASCII.
-func readPython(ctx context.Context, p *pysyntax.Parser, src []byte) (*pysyntax.File, error) {
+func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, wanted func([]byte) bool) (*pysyntax.File, error) {
 	if !utf8.Valid(src) && !codingCookie.Match(src[:min(len(src), 500)]) {
 		offset := 0
 		for offset < len(src) {
@@ -168,7 +175,7 @@ func readPython(ctx context.Context, p *pysyntax.Parser, src []byte) (*pysyntax.
 		}
 		return nil, &pysyntax.SyntaxError{Offset: offset, Message: "not UTF-8, and no other encoding is declared"}
 	}
-	return p.Parse(ctx, src)
+	return p.ParseWanted(ctx, src, wanted)
 }
 
 // link computes events and summaries of everything parsed so far.
@@ -203,13 +210,29 @@ func (a *analysis) link() error {
 	return nil
 }
 
+// words returns the names of functions and classes that matter to the users of
+// what file number n imports.
+func (a *analysis) words(n int) map[string]bool {
+	out := map[string]bool{}
+	for _, j := range a.sources[n].imports {
+		for name := range a.offers[j] {
+			out[name] = true
+		}
+	}
+	for name := range a.prog.closers {
+		out[name] = true
+	}
+	return out
+}
+
 // nextWave returns the files that what is parsed so far makes interesting: the
 // users of what leaves a group open, and what stands between parsed files and
-// functions that destroy or start processes.
+// functions that destroy or start processes. Files come back when there is more
+// to look for in them.
 func (a *analysis) nextWave() []int {
 	wanted := map[int]bool{}
-	opening, other := map[int][][]byte{}, map[int][][]byte{} // by module: names that it offers
-	used := map[int]bool{}                                   // imported by a parsed file
+	used := map[int]bool{} // imported by a parsed file
+	a.offers = map[int]map[string]bool{}
 	for n, m := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
 			used[j] = true
@@ -217,15 +240,10 @@ func (a *analysis) nextWave() []int {
 				wanted[j] = true
 			}
 		}
-		m.offers(maxHops, func(name string, opens bool) {
-			if opens {
-				opening[n] = append(opening[n], []byte(name))
-			} else {
-				other[n] = append(other[n], []byte(name))
-			}
-		})
+		a.offers[n] = map[string]bool{}
+		m.offers(maxHops, func(name string, opens bool) { a.offers[n][name] = a.offers[n][name] || opens })
 		for _, c := range m.class {
-			if slices.ContainsFunc(m.funcs, func(f *function) bool { return f.class == c && f.after[none] != none }) {
+			if slices.ContainsFunc(c.funcs(), func(f *function) bool { return f.after[none] != none }) {
 				for _, j := range c.baseModules() {
 					if !a.tried[j] {
 						wanted[j] = true
@@ -235,14 +253,27 @@ func (a *analysis) nextWave() []int {
 		}
 	}
 	for i, s := range a.sources {
-		if a.tried[i] || wanted[i] || s.err != nil {
+		m := a.prog.modules[i]
+		if wanted[i] || s.err != nil || a.tried[i] && m == nil {
 			continue
 		}
 		var names [][]byte
+		if m != nil {
+			for name := range a.words(i) {
+				if !m.words[name] {
+					names = append(names, []byte(name))
+				}
+			}
+			if containsAny(m.file.Src, names) {
+				wanted[i] = true
+			}
+			continue
+		}
 		for _, j := range s.imports {
-			names = append(names, opening[j]...)
-			if used[i] || path.Base(s.path) == "conftest.py" {
-				names = append(names, other[j]...)
+			for name, opens := range a.offers[j] {
+				if opens || used[i] || path.Base(s.path) == "conftest.py" {
+					names = append(names, []byte(name))
+				}
 			}
 		}
 		if len(names) == 0 {
@@ -264,10 +295,18 @@ func (m *module) offers(hops int, f func(name string, opens bool)) {
 	other := func(f *function) bool { return f.closes || len(f.spawns) > 0 }
 	for name, b := range m.body.names {
 		switch r := m.body.follow(b, maxHops); {
-		case r.fn != nil && opens(r.fn), r.class != nil && slices.ContainsFunc(r.class.funcs(), opens):
-			f(name, true)
-		case r.fn != nil && other(r.fn), r.class != nil && slices.ContainsFunc(r.class.funcs(), other):
-			f(name, false)
+		case r.fn != nil:
+			if opens(r.fn) || other(r.fn) {
+				f(name, opens(r.fn))
+			}
+		case r.class != nil:
+			// Subclasses call its methods without naming it.
+			for _, m := range r.class.funcs() {
+				if opens(m) || other(m) {
+					f(name, opens(m))
+					f(m.stmt.Name, false)
+				}
+			}
 		}
 	}
 	for _, s := range m.stars {
