@@ -42,10 +42,12 @@ func (p *Parser) Parse(ctx context.Context, src []byte) (*File, error) {
 	return p.ParseWanted(ctx, src, nil)
 }
 
-// ParseWanted is Parse for a caller who is interested in some words only. A
-// function that mentions none of them, nor a function or class of the file that
-// does, comes back with a body of one opaque expression, and what is wrong in
-// its body may go unnoticed. A nil wanted wants everything.
+// ParseWanted is Parse for a caller who is interested in some words only.
+// Functions and statements that cannot lead to one are left out: a run of such
+// statements comes back as one expression without content that spans them all,
+// and what is wrong inside may go unnoticed. Statements that change the flow of
+// control stay, and so do imports, definitions and their decorators. A nil
+// wanted wants everything.
 func (p *Parser) ParseWanted(ctx context.Context, src []byte, wanted func(word []byte) bool) (*File, error) {
 	if len(src) > MaxSize {
 		return nil, &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
@@ -58,15 +60,11 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, wanted func(word [
 	if serr != nil {
 		return nil, serr
 	}
-	text := src
-	if wanted != nil {
-		text = prune(src, tokens, wanted)
-	}
-	f, err := p.parse(ctx, src, text)
+	f, err := p.parse(ctx, src, src, tokens, wanted)
 	if _, bad := err.(*SyntaxError); bad {
 		// Perhaps the grammar is too old for it.
 		if masked := mask(src, tokens); masked != nil {
-			if newer, merr := p.parse(ctx, src, masked); merr == nil {
+			if newer, merr := p.parse(ctx, src, masked, tokens, wanted); merr == nil {
 				f, err = newer, nil
 			}
 		}
@@ -90,8 +88,12 @@ func comments(tokens []token) []Span {
 
 // parse reads what the grammar makes of text, which is src or a rewriting of it
 // that moves no byte.
-func (p *Parser) parse(ctx context.Context, src, text []byte) (*File, error) {
-	tree, err := p.p.ParseCtx(ctx, nil, text)
+func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, wanted func([]byte) bool) (*File, error) {
+	short := &condensed{text: text}
+	if wanted != nil {
+		short = condense(text, tokens, wanted)
+	}
+	tree, err := p.p.ParseCtx(ctx, nil, short.text)
 	if err != nil {
 		p.p.Reset() // or the next call would resume this parse
 		if ctx.Err() != nil {
@@ -101,15 +103,18 @@ func (p *Parser) parse(ctx context.Context, src, text []byte) (*File, error) {
 	}
 	defer tree.Close()
 	root := tree.RootNode()
-	c := converter{text: text, symbols: p.symbols, cursor: sitter.NewTreeCursor(root)}
+	c := converter{text: short.text, symbols: p.symbols, cursor: sitter.NewTreeCursor(root)}
 	defer c.cursor.Close()
+	var body []*Stmt
 	if root.HasError() {
-		return nil, c.findError(0)
+		c.err = c.findError(0)
+	} else {
+		body = c.block(0)
 	}
-	body := c.block(0)
 	if c.err != nil {
-		return nil, c.err
+		return nil, &SyntaxError{short.original(c.err.Offset), c.err.Message}
 	}
+	short.restore(body)
 	return &File{Src: src, Body: body}, nil
 }
 

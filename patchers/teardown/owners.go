@@ -255,7 +255,8 @@ func (f *function) opensIn(body []*pysyntax.Stmt) bool {
 }
 
 // descend follows the one call that opens the group into its function, as long
-// as it is the last thing that happens and nobody else calls that function.
+// as it is the last thing that happens, stands in the same file, and nobody else
+// calls that function.
 func (o *owner) descend(callers map[*function]int) *owner {
 	for range maxHops {
 		var opening []*event
@@ -270,7 +271,7 @@ func (o *owner) descend(callers map[*function]int) *owner {
 		e := opening[0]
 		isTail := slices.ContainsFunc(o.fn.tail(o.body), func(t *event) bool { return t.node == e.node })
 		g := e.fn
-		if !isTail || g.stmt == nil || callers[g] > 1 || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
+		if !isTail || g.stmt == nil || g.mod != o.fn.mod || callers[g] > 1 || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
 			return o
 		}
 		o = &owner{role: script, fn: g, body: g.statements(), why: e}

@@ -138,6 +138,7 @@ var basicWords = map[string]bool{
 	"init_process_group": true, "destroy_process_group": true, "init_device_mesh": true, "DeviceMesh": true,
 	"init_distributed": true, "initialize": true, "atexit": true,
 	"spawn": true, "Process": true, "start_processes": true, "elastic_launch": true, "launch_agent": true,
+	"get_context": true, "WORLD": true, "exit": true, "quit": true, "_exit": true, "__main__": true,
 }
 
 func containsAny(src []byte, words [][]byte) bool {

@@ -634,9 +634,6 @@ func (a *analysis) judgeScript(m *module, callers map[*function]int, imported bo
 		return // a library that opens a group when it is imported: not ours to end
 	}
 	o := m.scripts(callers)
-	if o.fn != m.body && o.fn.mod != m && o.fn.repaired {
-		return
-	}
 	a.judgeOwner(o, "teardown/script")
 }
 
