@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"ncclfix/patchers/diff"
 )
@@ -213,31 +215,48 @@ func (s *ChangeSet) merge(tree Tree) ([]FileChange, error) {
 }
 
 // dropBroken marks the fixes of files that a patcher's Check rejects, and
-// reports whether there were any.
+// reports whether there were any. Files are checked side by side.
 func (s *ChangeSet) dropBroken(patchers []*Patcher, files []FileChange) bool {
-	dropped := false
-	for _, c := range files {
-		for _, p := range patchers {
-			if p.Check == nil {
-				continue
-			}
-			err := error(nil)
-			for i := range s.Results {
-				r := &s.Results[i]
-				if r.Outcome != Planned || !touches(r.Fix, c.Path) || !p.lists(r.Code) {
-					continue
-				}
-				if err == nil {
-					if err = p.Check(c.Path, c.Old, c.New); err == nil {
-						break
+	type verdict struct {
+		patcher *Patcher
+		err     error
+	}
+	verdicts := make([][]verdict, len(files))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(files)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(files); i = int(next.Add(1)) - 1 {
+				for _, p := range patchers {
+					if p.Check != nil && s.changes(p, files[i].Path) {
+						if err := p.Check(files[i].Path, files[i].Old, files[i].New); err != nil {
+							verdicts[i] = append(verdicts[i], verdict{p, err})
+						}
 					}
 				}
-				r.Outcome, r.Reason = Broken, fmt.Sprintf("the repair would damage %s: %v; this is a bug in ncclfix", c.Path, err)
-				dropped = true
+			}
+		})
+	}
+	wg.Wait()
+	dropped := false
+	for i, list := range verdicts {
+		for _, v := range list {
+			for j := range s.Results {
+				if r := &s.Results[j]; r.Outcome == Planned && touches(r.Fix, files[i].Path) && v.patcher.lists(r.Code) {
+					r.Outcome, r.Reason = Broken, fmt.Sprintf("the repair would damage %s: %v; this is a bug in ncclfix", files[i].Path, v.err)
+					dropped = true
+				}
 			}
 		}
 	}
 	return dropped
+}
+
+// changes reports whether a planned fix of the patcher touches the file.
+func (s *ChangeSet) changes(p *Patcher, path string) bool {
+	return slices.ContainsFunc(s.Results, func(r Result) bool {
+		return r.Outcome == Planned && p.lists(r.Code) && touches(r.Fix, path)
+	})
 }
 
 func (p *Patcher) lists(code string) bool {

@@ -10,8 +10,9 @@ import (
 // the block structure, and the grammar has little to read: a tree costs far more
 // than the tokens do.
 type condensed struct {
-	text []byte
-	cuts []cut // by offset
+	text    []byte
+	cuts    []cut  // by offset
+	omitted []Span // of the file: the runs that were left out
 }
 
 // A cut says that offset at of the condensed text, and those behind it, are
@@ -263,18 +264,7 @@ func (c *condenser) stringMatters(t int) bool {
 	if bytes.IndexByte(text, '(') < 0 {
 		return false
 	}
-	for i := 0; i < len(text); {
-		start := i
-		for i < len(text) && isNamePart(text[i]) {
-			i++
-		}
-		if i == start {
-			i++
-		} else if c.wanted(text[start:i]) || c.words[string(text[start:i])] {
-			return true
-		}
-	}
-	return false
+	return ContainsWord(text, func(word []byte) bool { return c.wanted(word) || c.words[string(word)] })
 }
 
 // block makes the output for lines of one block and those below them.
@@ -382,6 +372,7 @@ func (c *condenser) flush() {
 	c.copy(c.runAt)
 	c.out.text = append(c.out.text, '0')
 	c.copied = c.runEnd
+	c.out.omitted = append(c.out.omitted, Span{c.runAt, c.runEnd})
 	c.out.cuts = append(c.out.cuts, cut{len(c.out.text), c.runEnd - len(c.out.text)})
 	c.runEnd = 0
 }

@@ -115,7 +115,7 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, wa
 		return nil, &SyntaxError{short.original(c.err.Offset), c.err.Message}
 	}
 	short.restore(body)
-	return &File{Src: src, Body: body}, nil
+	return &File{Src: src, Body: body, Omitted: short.omitted}, nil
 }
 
 // A symbol is a node kind of the grammar, as far as it is told apart.

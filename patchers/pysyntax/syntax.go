@@ -21,6 +21,7 @@ type File struct {
 	Src      []byte
 	Body     []*Stmt
 	Comments []Span // in order
+	Omitted  []Span // what ParseWanted left out, in order
 }
 
 // A Span is the bytes [Start, End) of a file.
@@ -182,6 +183,23 @@ func (n *Node) Walk(f func(*Node) bool) {
 	for _, k := range n.Kids {
 		k.Walk(f)
 	}
+}
+
+// ContainsWord reports whether a word of text, a maximal run of letters, digits
+// and underscores, is wanted.
+func ContainsWord(text []byte, wanted func(word []byte) bool) bool {
+	for i := 0; i < len(text); {
+		start := i
+		for i < len(text) && isNamePart(text[i]) {
+			i++
+		}
+		if i == start {
+			i++
+		} else if wanted(text[start:i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Text returns the source of a span.

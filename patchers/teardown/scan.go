@@ -22,7 +22,7 @@ type source struct {
 	path    string
 	imports []int // files of the tree that it imports, as far as can be told from the text
 	seed    bool  // names a function that opens or destroys a process group
-	spawns  bool  // names a function that starts processes
+	spawns  *bool // names a function that starts processes; nil: not asked yet
 	err     error // the file could not be read
 }
 
@@ -120,14 +120,13 @@ func (ix *index) isLibrary(file int, top string) bool {
 	return (top == "torch" || top == "deepspeed") && strings.Contains("/"+ix.paths[file], "/"+top+"/")
 }
 
-// seeds are the names whose calls open or destroy a process group. A file
+// seeds are what every call that opens or destroys a process group holds. A file
 // without any of them matters only through what it imports.
 var seeds = [][]byte{
-	[]byte("init_process_group"),
-	[]byte("destroy_process_group"),
+	[]byte("_process_group"),
 	[]byte("init_device_mesh"),
 	[]byte("DeviceMesh("),
-	[]byte("init_distributed("),
+	[]byte("init_distributed"),
 }
 
 var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
@@ -164,7 +163,6 @@ func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
 			return nil
 		}
 		s.seed = containsAny(src, seeds) || bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
-		s.spawns = containsAny(src, spawners)
 		for _, name := range importedModules(src) {
 			if j, ok := ix.resolve(s.path, name); ok && j != i {
 				s.imports = append(s.imports, j)

@@ -225,6 +225,17 @@ func (a *analysis) words(n int) map[string]bool {
 	return out
 }
 
+// startsProcesses reports whether a file names a function that starts processes.
+func (a *analysis) startsProcesses(n int) bool {
+	s := a.sources[n]
+	if s.spawns == nil {
+		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
+		found := err == nil && containsAny(src, spawners)
+		s.spawns = &found
+	}
+	return *s.spawns
+}
+
 // nextWave returns the files that what is parsed so far makes interesting: the
 // users of what leaves a group open, and what stands between parsed files and
 // functions that destroy or start processes. Files come back when there is more
@@ -236,7 +247,7 @@ func (a *analysis) nextWave() []int {
 	for n, m := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
 			used[j] = true
-			if a.sources[j].spawns && !a.tried[j] {
+			if !a.tried[j] && a.startsProcesses(j) {
 				wanted[j] = true
 			}
 		}
@@ -254,25 +265,24 @@ func (a *analysis) nextWave() []int {
 	}
 	for i, s := range a.sources {
 		m := a.prog.modules[i]
-		if wanted[i] || s.err != nil || a.tried[i] && m == nil {
+		if wanted[i] || s.err != nil || a.tried[i] && m == nil || m != nil && len(m.file.Omitted) == 0 {
 			continue
 		}
-		var names [][]byte
+		names := map[string]bool{}
+		mentions := func(word []byte) bool { return names[string(word)] }
 		if m != nil {
 			for name := range a.words(i) {
-				if !m.words[name] {
-					names = append(names, []byte(name))
-				}
+				names[name] = !m.words[name]
 			}
-			if containsAny(m.file.Src, names) {
-				wanted[i] = true
+			for _, o := range m.file.Omitted {
+				wanted[i] = wanted[i] || pysyntax.ContainsWord(m.file.Src[o.Start:o.End], mentions)
 			}
 			continue
 		}
 		for _, j := range s.imports {
 			for name, opens := range a.offers[j] {
 				if opens || used[i] || path.Base(s.path) == "conftest.py" {
-					names = append(names, []byte(name))
+					names[name] = true
 				}
 			}
 		}
@@ -280,10 +290,11 @@ func (a *analysis) nextWave() []int {
 			continue
 		}
 		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
-		if err == nil && (containsAny(src, names) || used[i] && bytes.Contains(src, []byte("import *"))) {
+		if err == nil && (pysyntax.ContainsWord(src, mentions) || used[i] && bytes.Contains(src, []byte("import *"))) {
 			wanted[i] = true
 		}
 	}
+	maps.DeleteFunc(wanted, func(_ int, w bool) bool { return !w })
 	return slices.Sorted(maps.Keys(wanted))
 }
 
