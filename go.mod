@@ -9,3 +9,5 @@ require (
 )
 
 require golang.org/x/tools v0.38.0
+
+require github.com/BurntSushi/toml v1.6.0
