@@ -98,7 +98,8 @@ func (h *Hunk) without(op byte) []string {
 	return text
 }
 
-// Reverse returns the series that takes s back.
+// Reverse returns the series that takes s back. Copies are not taken back: their
+// source is still there, so that the reversed series does not fit, as in git.
 func (s *Series) Reverse() *Series {
 	r := &Series{}
 	for _, c := range slices.Backward(s.Commits) {
