@@ -14,30 +14,31 @@ import (
 
 // An Offset is a hunk that fits, but not at the line where its header says.
 type Offset struct {
-	Commit int // from 1
-	Path   string
-	Hunk   int // from 1, within the file diff
-	Line   int // where it fits, from 1, in the file as the hunks before it left it
-	By     int // lines further down than recorded; negative: further up
+	Commit int    `json:"commit"` // from 1
+	Path   string `json:"path"`
+	Hunk   int    `json:"hunk"` // from 1, within the file diff
+	Line   int    `json:"line"` // where it fits, from 1, in the file as the hunks before it left it
+	By     int    `json:"by"`   // lines further down than recorded; negative: further up
 }
 
 // A Conflict is the first place where a series does not fit a tree.
 type Conflict struct {
-	Commit  int    // from 1
-	Subject string // of the commit; may be ""
-	Path    string // in the tree
-	Hunk    int    // from 1, within the file diff; 0: the file as a whole
-	Line    int    // where the hunk's header has it in the old file, from 1; 0 without Hunk
-	Patch   int    // line of the patch file, from 1
-	Reason  string
+	Commit  int    `json:"commit"`  // from 1
+	Subject string `json:"subject"` // of the commit; may be ""
+	Path    string `json:"path"`    // in the tree
+	Hunk    int    `json:"hunk"`    // from 1, within the file diff; 0: the file as a whole
+	Line    int    `json:"line"`    // where the hunk's header has it in the old file, from 1; 0 without Hunk
+	Patch   int    `json:"patch"`   // line of the patch file, from 1
+	Reason  string `json:"reason"`
 
 	// Expected are the lines that the hunk looks for, with their newlines.
-	Expected []string
+	Expected []string `json:"expected"`
 
 	// Near says where the most of them are found, counted from the first one: the
 	// line, from 1, at which the next one, Expected[Matched], should be but is not.
 	// It is 0 if not even the first one is there.
-	Near, Matched int
+	Near    int `json:"near"`
+	Matched int `json:"matched"`
 }
 
 func (c *Conflict) Error() string {
