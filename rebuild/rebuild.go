@@ -148,8 +148,11 @@ func NewPlan(ctx context.Context, o Options) (*Plan, error) {
 		return nil, err
 	}
 	defer tree.Close()
-	p := &Plan{Checkout: tree.Root(), env: inherit(o.Env, o.KeepEnv), Files: map[string]string{}}
-	p.Withheld = p.env.withheld
+	p := &Plan{
+		Checkout: tree.Root(), env: inherit(o.Env, o.KeepEnv), Files: map[string]string{},
+		Inherited: []string{}, Withheld: []string{}, Steps: []Step{}, Traps: []Trap{}, Notes: []string{}, // [] in JSON
+	}
+	p.Withheld = append(p.Withheld, p.env.withheld...)
 	if p.State, err = stateFolder(o.Env, p.Checkout); err != nil {
 		return nil, err
 	}
