@@ -1,0 +1,17 @@
+#ifndef QUEUE_H
+#define QUEUE_H
+
+#include <stdint.h>
+
+struct queue {
+	uint32_t depth;
+	uint32_t head;
+	uint32_t tail;
+};
+
+struct lane {
+	struct queue send;
+	int peer;
+};
+
+#endif
