@@ -1,0 +1,3 @@
+from .buffers.elastic import ElasticBuffer
+from .buffers.legacy import Buffer
+from .utils.envs import get_local_rank
