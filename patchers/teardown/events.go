@@ -48,6 +48,7 @@ func (f *function) findIn(list []*pysyntax.Stmt) {
 	for _, s := range list {
 		switch s.Kind {
 		case pysyntax.FuncDef:
+			f.findRegistered(s)
 			continue
 		case pysyntax.ClassDef:
 			continue
@@ -65,6 +66,19 @@ func (f *function) findIn(list []*pysyntax.Stmt) {
 				f.findCalls(s, b.Cond)
 			}
 			f.findIn(b.Body)
+		}
+	}
+}
+
+// findRegistered records a function that its decorator registers for the end of
+// the process.
+func (f *function) findRegistered(s *pysyntax.Stmt) {
+	for _, d := range s.Decorators {
+		if f.resolve(d, maxHops).lib != "atexit.register" {
+			continue
+		}
+		if r := f.lookup(s.Name, maxHops); r.fn != nil {
+			f.events[s] = append(f.events[s], event{kind: evAtexit, in: f, stmt: s, node: d, fn: r.fn})
 		}
 	}
 }
@@ -96,6 +110,9 @@ func (f *function) classify(n *pysyntax.Node) []event {
 	if t := f.spawnTarget(n, r); t != nil {
 		return []event{{kind: evSpawn, fn: t, name: f.mod.file.Text(n.X.Span)}}
 	}
+	if e, ok := f.handsOnDestroy(n); ok {
+		return []event{e}
+	}
 	switch {
 	case r.fn != nil:
 		out := []event{{kind: evCall, fn: r.fn}}
@@ -110,6 +127,9 @@ func (f *function) classify(n *pysyntax.Node) []event {
 		if init := r.class.method("__init__", maxHops); init != nil {
 			out = append(out, event{kind: evCall, fn: init})
 		}
+		if del := r.class.method("__del__", maxHops); del != nil {
+			out = append(out, event{kind: evAtexit, fn: del})
+		}
 		return out
 	case r.lib != "":
 		return f.classifyLibrary(n, r)
@@ -122,6 +142,29 @@ func (f *function) classify(n *pysyntax.Node) []event {
 		return []event{{kind: evMethod, name: method}}
 	}
 	return nil
+}
+
+// handsOnDestroy reports whether a call hands on a function that destroys, as a
+// callback for later: atexit.register, addfinalizer, addCleanup, ExitStack.callback.
+// When that is run cannot be told, so it counts as the end of the process.
+func (f *function) handsOnDestroy(n *pysyntax.Node) (event, bool) {
+	for _, a := range n.Args {
+		switch a.Value.Kind {
+		case pysyntax.Name, pysyntax.Attr:
+			r := f.resolve(a.Value, maxHops)
+			if destroys(r.lib) {
+				return event{kind: evAtexit}, true
+			}
+			if r.fn != nil && r.fn.closes && !r.fn.opensInside {
+				return event{kind: evAtexit, fn: r.fn}, true
+			}
+		case pysyntax.Lambda:
+			if f.lambdaDestroys(a.Value) {
+				return event{kind: evAtexit}, true
+			}
+		}
+	}
+	return event{}, false
 }
 
 // libraryMember reports whether a star import of the library may bring name.
@@ -164,13 +207,12 @@ func (f *function) classifyLibrary(n *pysyntax.Node, r ref) []event {
 	}
 	switch r.lib {
 	case "atexit.register":
-		arg := n.Arg(0, "func")
-		target := f.resolve(arg, maxHops)
-		switch {
-		case target.fn != nil:
-			return []event{{kind: evAtexit, fn: target.fn}}
-		case destroys(target.lib), arg != nil && arg.Kind == pysyntax.Lambda && f.lambdaDestroys(arg):
-			return []event{{kind: evAtexit}}
+		if target := f.callable(n.Arg(0, "func")); target != nil {
+			return []event{{kind: evAtexit, fn: target}}
+		}
+	case "threading.Thread": // a thread ends with its process
+		if target := f.callable(n.Arg(-1, "target")); target != nil {
+			return []event{{kind: evCall, fn: target}}
 		}
 	case "sys.exit", "builtins.exit", "builtins.quit":
 		return []event{{kind: evExit}}
@@ -274,10 +316,19 @@ func (f *function) callable(n *pysyntax.Node) *function {
 			return f.resolve(n.X.X, maxHops).fn
 		}
 	case pysyntax.Call:
-		if r := f.resolve(n.X, maxHops); r.lib == "functools.partial" {
+		r := f.resolve(n.X, maxHops)
+		if r.lib == "functools.partial" {
 			return f.callable(n.Arg(0, ""))
 		}
+		if r.class != nil { // an object that can be called
+			return r.class.method("__call__", maxHops)
+		}
 	default:
+		if n.Kind == pysyntax.Name {
+			if scope, b := f.bindingOf(n.Name); b != nil && b.kind == bindValue && b.value.Kind == pysyntax.Call {
+				return scope.callable(b.value)
+			}
+		}
 		r := f.resolve(n, maxHops)
 		if r.class != nil {
 			return r.class.method("__init__", maxHops)

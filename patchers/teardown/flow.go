@@ -21,6 +21,16 @@ const (
 	numStates
 )
 
+// join returns what holds after two paths that both start at entry. Where the
+// group was open at the start, a path that destroys it speaks for both. Where it
+// was not, a path that opens and destroys one says nothing of the other.
+func join(entry, a, b state) state {
+	if entry == none && min(a, b) == open && max(a, b) == closed {
+		return open
+	}
+	return max(a, b)
+}
+
 // A flow runs over the body of one function and follows the state.
 type flow struct {
 	f        *function
@@ -44,20 +54,22 @@ type exit struct {
 }
 
 // run follows the body from the state and returns the join of all states in
-// which the function returns. Ends of the process are in exits only.
+// which the function is left on its normal path, the ends of the process
+// included. Where there are none, it returns the state at the start.
 func (w *flow) run(s state) state {
 	end, reached := w.block(w.f.statements(), s)
-	out, any := none, false
 	if reached {
 		w.exits = append(w.exits, exit{state: end})
 	}
+	out, any := s, false
 	for _, e := range w.exits {
-		if !e.leaves {
-			out, any = max(out, e.state), true
+		switch {
+		case e.handler || w.f.isError(e):
+		case any:
+			out = join(s, out, e.state)
+		default:
+			out, any = e.state, true
 		}
-	}
-	if !any {
-		return s
 	}
 	return out
 }
@@ -199,12 +211,16 @@ func (w *flow) branches(st *pysyntax.Stmt, s state) (state, bool) {
 			end = open // only some ranks destroy
 		}
 		w.cond = outer
-		if ok {
-			out, reached = max(out, end), true
+		if ok && reached {
+			out = join(s, out, end)
+		} else if ok {
+			out, reached = end, true
 		}
 	}
-	if !complete {
-		out, reached = max(out, s), true
+	if !complete && reached {
+		out = join(s, out, s)
+	} else if !complete {
+		out, reached = s, true
 	}
 	return out, reached
 }
@@ -367,7 +383,7 @@ func (f *function) summarize() bool {
 	for s := none; s < numStates; s++ {
 		w := &flow{f: f}
 		f.after[s] = w.run(s)
-		if f.repaired && f.after[s] == open {
+		if (f.repaired || f.isWrapped()) && f.after[s] == open {
 			f.after[s] = closed
 		}
 		if s == none {
@@ -381,6 +397,28 @@ func (f *function) summarize() bool {
 	// A function that starts with an open group and returns without one closes it.
 	f.closes = f.after[open] == closed
 	return f.after != before || (f.opening == nil) != (opening == nil) || f.closes != closes || f.opensInside != opensInside
+}
+
+// isWrapped reports whether a decorator of the tree destroys the group around f.
+func (f *function) isWrapped() bool {
+	if f.stmt == nil {
+		return false
+	}
+	for _, d := range f.stmt.Decorators {
+		if d.Kind == pysyntax.Call {
+			d = d.X
+		}
+		g := f.outer.resolve(d, maxHops).fn
+		if g == nil {
+			continue
+		}
+		for _, inner := range g.mod.funcs {
+			if (inner == g || inner.outer == g) && (inner.closes || inner.after[none] == closed) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 var (

@@ -1,7 +1,9 @@
 package teardown
 
 import (
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"ncclfix/patchers/pysyntax"
@@ -320,12 +322,20 @@ func (m *module) noteFramework(name string) {
 // imports can go in circles.
 const maxHops = 12
 
-// lookup returns what a name means inside f.
-func (f *function) lookup(name string, hops int) ref {
+// bindingOf returns the scope that binds a name used in f, and the binding.
+func (f *function) bindingOf(name string) (*function, *binding) {
 	for scope := f; scope != nil; scope = scope.outer {
 		if b := scope.names[name]; b != nil {
-			return scope.follow(b, hops)
+			return scope, b
 		}
+	}
+	return nil, nil
+}
+
+// lookup returns what a name means inside f.
+func (f *function) lookup(name string, hops int) ref {
+	if scope, b := f.bindingOf(name); b != nil {
+		return scope.follow(b, hops)
 	}
 	return f.mod.starred(name, hops)
 }
@@ -483,6 +493,19 @@ func (c *class) method(name string, hops int) *function {
 		}
 	}
 	return nil
+}
+
+// allMethods returns the methods of c, its base classes' included.
+func (c *class) allMethods(hops int) []*function {
+	out := slices.Collect(maps.Values(c.methods))
+	if hops > 0 {
+		for _, b := range c.stmt.Exprs {
+			if r := c.outer.resolve(b, hops-1); r.class != nil && r.class != c {
+				out = append(out, r.class.allMethods(hops-1)...)
+			}
+		}
+	}
+	return out
 }
 
 // base returns the first base class that stands in the tree.

@@ -215,17 +215,32 @@ func (f *function) tail(body []*pysyntax.Stmt) []*event {
 	}
 	var out []*event
 	for i := range f.events[last] {
-		if e := &f.events[last][i]; e.kind == evCall {
+		if e := &f.events[last][i]; e.kind == evCall && f.isWholeCall(last, e.node) {
 			out = append(out, e)
 		}
 	}
 	return out
 }
 
+// isWholeCall reports whether a call is all that a statement does, but for
+// ending the process or running a coroutine with it: sys.exit(main()).
+func (f *function) isWholeCall(s *pysyntax.Stmt, call *pysyntax.Node) bool {
+	if len(s.Exprs) != 1 {
+		return false
+	}
+	n := s.Exprs[0]
+	if n != call && n.Kind == pysyntax.Call && len(n.Args) == 1 {
+		switch f.resolve(n.X, maxHops).lib {
+		case "sys.exit", "builtins.exit", "builtins.quit", "asyncio.run":
+			n = n.Args[0].Value
+		}
+	}
+	return n == call
+}
+
 // scripts returns the code that the interpreter runs in m and that leaves the
-// group open, as deep as the way there is a tail call. callers counts the calls
-// of each function in the tree.
-func (m *module) scripts(callers map[*function]int) *owner {
+// group open, as deep as the way there is a tail call.
+func (m *module) scripts(callers map[*function]*calls) *owner {
 	o := &owner{role: script, fn: m.body, body: m.file.Body}
 	if main := m.mainBlock(); main != nil {
 		o.main = main
@@ -245,6 +260,11 @@ func (f *function) opensIn(body []*pysyntax.Stmt) bool {
 				return true
 			}
 		}
+		for _, c := range f.contexts[s] {
+			if m := c.method("__enter__", maxHops); m != nil && m.after[none] == open {
+				return true
+			}
+		}
 		for _, b := range s.Blocks {
 			if s.Kind != pysyntax.FuncDef && s.Kind != pysyntax.ClassDef && f.opensIn(b.Body) {
 				return true
@@ -255,9 +275,9 @@ func (f *function) opensIn(body []*pysyntax.Stmt) bool {
 }
 
 // descend follows the one call that opens the group into its function, as long
-// as it is the last thing that happens, stands in the same file, and nobody else
-// calls that function.
-func (o *owner) descend(callers map[*function]int) *owner {
+// as it is the last thing that happens, and only other scripts call that function
+// besides, last as well.
+func (o *owner) descend(callers map[*function]*calls) *owner {
 	for range maxHops {
 		var opening []*event
 		o.fn.eachEvent(o.body, func(e *event) {
@@ -271,7 +291,7 @@ func (o *owner) descend(callers map[*function]int) *owner {
 		e := opening[0]
 		isTail := slices.ContainsFunc(o.fn.tail(o.body), func(t *event) bool { return t.node == e.node })
 		g := e.fn
-		if !isTail || g.stmt == nil || g.mod != o.fn.mod || callers[g] > 1 || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
+		if !isTail || g.stmt == nil || callers[g].others || g.isTest() && isTestName(g.mod.path) || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
 			return o
 		}
 		o = &owner{role: script, fn: g, body: g.statements(), why: e}
@@ -323,6 +343,58 @@ func (f *function) yields(list []*pysyntax.Stmt) bool {
 		}
 	}
 	return false
+}
+
+// calls tells of a function who calls it.
+type calls struct {
+	count  int
+	others bool // not only scripts, and functions that scripts end with
+}
+
+// findCallers counts the calls of every function.
+func (p *program) findCallers(all []*function) map[*function]*calls {
+	out := map[*function]*calls{}
+	for _, f := range all {
+		out[f] = &calls{}
+	}
+	for _, f := range all {
+		tails := map[*pysyntax.Node]bool{}
+		bodies := [][]*pysyntax.Stmt{f.statements()}
+		if f.stmt == nil {
+			if main := f.mod.mainBlock(); main != nil {
+				bodies = append(bodies, main.Blocks[0].Body)
+			}
+		}
+		for _, body := range bodies {
+			for _, e := range f.tail(body) {
+				tails[e.node] = true
+			}
+		}
+		for _, events := range f.events {
+			for _, e := range events {
+				if e.kind != evCall {
+					continue
+				}
+				c := out[e.fn]
+				c.count++
+				c.others = c.others || !tails[e.node]
+			}
+		}
+	}
+	// A second call out of a function is one too many, whichever came first.
+	for _, f := range all {
+		if f.stmt == nil {
+			continue
+		}
+		for _, events := range f.events {
+			for _, e := range events {
+				if e.kind == evCall && out[e.fn].count > 1 {
+					out[e.fn].others = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // describe says which process ends with the group open.

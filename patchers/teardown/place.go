@@ -93,8 +93,40 @@ func (m *module) eol() string {
 	return "\n"
 }
 
-// unit returns one level of indentation as the file has it.
-func (m *module) unit() string {
+// isOnlyAlias reports whether the scope of f itself binds the name to
+// torch.distributed, perhaps not on every path, and to nothing else.
+func (m *module) isOnlyAlias(f *function, name string) bool {
+	b := f.names[name]
+	return b != nil && b.isDistributed() && m.sameEverywhere(b)
+}
+
+// isDistributed reports whether a binding means torch.distributed.
+func (b *binding) isDistributed() bool {
+	return b.kind == bindImport && b.mod == "torch.distributed" || b.kind == bindFrom && b.mod == "torch" && b.name == "distributed"
+}
+
+// mayLackDistributed reports whether the module goes on where torch.distributed
+// cannot be imported: its name is bound to something else as well.
+func (m *module) mayLackDistributed() bool {
+	for _, b := range m.body.names {
+		all := append([]*binding{b}, b.also...)
+		if slices.ContainsFunc(all, func(b *binding) bool {
+			return b.depth > 0 && (b.isDistributed() || b.kind == bindImport && b.mod == "torch")
+		}) && slices.ContainsFunc(all, func(b *binding) bool { return b.kind == bindValue || b.kind == bindUnknown }) {
+			return true
+		}
+	}
+	return false
+}
+
+// unit returns one level of indentation as the function has it, or else the file.
+func (m *module) unit(f *function) string {
+	if body := f.statements(); f.stmt != nil && len(body) > 0 {
+		outer := string(m.file.Src[pysyntax.LineStart(m.file.Src, f.stmt.Header):f.stmt.Header])
+		if inner, alone := m.indentation(body[0]); alone && len(inner) > len(outer) && strings.HasPrefix(inner, outer) {
+			return inner[len(outer):]
+		}
+	}
 	var found string
 	var visit func(list []*pysyntax.Stmt, outer string)
 	visit = func(list []*pysyntax.Stmt, outer string) {
@@ -146,7 +178,7 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 	for _, name := range slices.Sorted(maps.Keys(m.body.names)) {
 		b := m.body.names[name]
 		if b.kind == bindImport && b.mod == "torch" && m.sameEverywhere(b) && m.visible(f, name, b, at) &&
-			bytes.Contains(m.file.Src, []byte(name+".distributed.")) {
+			(bytes.Contains(m.file.Src, []byte(name+".distributed.")) || m.importsDistributed()) {
 			return words(name + ".distributed.")
 		}
 	}
@@ -160,7 +192,7 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 		within = within[f.stmt.Start:f.stmt.End]
 	}
 	name := "dist"
-	for mentions(within, name) {
+	for mentions(within, name) && !m.isOnlyAlias(f, name) {
 		name = "torch_" + name
 	}
 	v := words(name + ".")
@@ -174,9 +206,7 @@ func (m *module) alias(f *function, at int) string {
 	best, start := "", -1
 	for scope := f; scope != nil; scope = scope.outer {
 		for name, b := range scope.names {
-			isAlias := b.kind == bindImport && b.mod == "torch.distributed" ||
-				b.kind == bindFrom && b.mod == "torch" && b.name == "distributed"
-			if !isAlias || !m.sameEverywhere(b) || !m.visible(f, name, b, at) {
+			if !b.isDistributed() || !m.sameEverywhere(b) || !m.visible(f, name, b, at) {
 				continue
 			}
 			if start < 0 || b.stmt.Start < start {
@@ -218,6 +248,18 @@ func (m *module) visible(f *function, name string, b *binding, at int) bool {
 			}
 		}
 		return false
+	}
+	return false
+}
+
+// importsDistributed reports whether the module has "import torch.distributed".
+func (m *module) importsDistributed() bool {
+	for _, s := range m.file.Body {
+		for _, i := range s.Imports {
+			if s.Kind == pysyntax.Import && i.As == "" && strings.HasPrefix(i.Name+".", "torch.distributed.") {
+				return true
+			}
+		}
 	}
 	return false
 }

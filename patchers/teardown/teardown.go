@@ -109,6 +109,35 @@ func (a *analysis) parse() error {
 	return nil
 }
 
+// entryPoint is "name = package.module:function", as pyproject.toml, setup.cfg
+// and setup.py declare console scripts.
+var entryPoint = regexp.MustCompile(`=\s*["']?([A-Za-z_][\w.]*):([A-Za-z_]\w*)`)
+
+// entryPoints returns the functions that console scripts of the tree run.
+func (a *analysis) entryPoints() map[*module][]*function {
+	out := map[*module][]*function{}
+	for _, p := range a.pass.Tree.Files {
+		switch path.Base(p) {
+		case "pyproject.toml", "setup.cfg", "setup.py":
+		default:
+			continue
+		}
+		src, err := fs.ReadFile(a.pass.Tree.FS, p)
+		if err != nil {
+			continue // pyproject.toml is not ours to judge
+		}
+		for _, match := range entryPoint.FindAllSubmatch(src, -1) {
+			n, ok := a.prog.ix.resolve(p, string(match[1]))
+			if m := a.prog.modules[n]; ok && m != nil {
+				if b := m.body.names[string(match[2])]; b != nil && b.kind == bindFunc && !slices.Contains(out[m], b.fn) {
+					out[m] = append(out[m], b.fn)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // parseAll parses files on all processors and links them in order.
 func (a *analysis) parseAll(wave []int) error {
 	files := make([]*pysyntax.File, len(wave))
@@ -312,7 +341,7 @@ func (m *module) offers(hops int, f func(name string, opens bool)) {
 			}
 		case r.class != nil:
 			// Subclasses call its methods without naming it.
-			for _, m := range r.class.funcs() {
+			for _, m := range r.class.allMethods(maxHops) {
 				if opens(m) || other(m) {
 					f(name, opens(m))
 					f(m.stmt.Name, false)
@@ -358,16 +387,8 @@ func (a *analysis) judge() {
 	}
 	a.prog.summarize(a.all) // the repaired workers destroy now
 
-	callers := map[*function]int{}
-	for _, f := range a.all {
-		for _, events := range f.events {
-			for _, e := range events {
-				if e.kind == evCall {
-					callers[e.fn]++
-				}
-			}
-		}
-	}
+	callers := a.prog.findCallers(a.all)
+	entries := a.entryPoints()
 	imported := map[int]bool{}
 	for _, s := range a.sources {
 		for _, j := range s.imports {
@@ -384,6 +405,9 @@ func (a *analysis) judge() {
 		}
 		if m.isTestModule() {
 			a.judgeTests(m, leaking)
+		}
+		for _, f := range entries[m] {
+			a.judgeOwner(&owner{role: script, fn: f, body: f.statements()}, "teardown/script")
 		}
 		if m.isScript() {
 			a.judgeScript(m, callers, imported[i])
@@ -405,7 +429,7 @@ func (a *analysis) judgeOwner(o *owner, codeID string) bool {
 	w.run(none)
 	var leaks []exit
 	for _, e := range w.exits {
-		if e.state == open && !e.handler && !o.isError(e) {
+		if e.state == open && !e.handler && !o.fn.isError(e) {
 			leaks = append(leaks, e)
 		}
 	}
@@ -452,7 +476,7 @@ func (a *analysis) judgeOwner(o *owner, codeID string) bool {
 
 // isError reports whether a way out tells of a failure. There the group is left
 // to the operating system: destroying it would wait for ranks that may be stuck.
-func (o *owner) isError(e exit) bool {
+func (f *function) isError(e exit) bool {
 	if !e.leaves || e.stmt == nil || len(e.stmt.Exprs) == 0 {
 		return false
 	}
@@ -460,7 +484,7 @@ func (o *owner) isError(e exit) bool {
 	if arg == nil {
 		return false
 	}
-	text := o.fn.mod.file.Text(arg.Span)
+	text := f.mod.file.Text(arg.Span)
 	return arg.Kind == pysyntax.String || strings.ContainsAny(text, `"'`) || strings.Trim(text, "0123456789-") == "" && text != "0"
 }
 
@@ -539,7 +563,7 @@ func (a *analysis) fix(o *owner, opening *event, ends []exit) (*patchers.Fix, st
 func (a *analysis) insert(f *function, p place) []diff.Edit {
 	m := f.mod
 	v := m.vocabulary(f, p.at, a.pass.Options.Barrier)
-	return append(v.imports, m.edit(p, v.block(m.unit(), a.pass.Options.Barrier)))
+	return append(v.imports, m.edit(p, v.block(m.unit(f), a.pass.Options.Barrier)))
 }
 
 // refusal returns why an owner's code must not be edited, or "".
@@ -551,11 +575,8 @@ func (a *analysis) refusal(o *owner, opening *event) string {
 		return o.fn.qualname() + " is asynchronous, and other tasks may still use the group when it ends"
 	case o.fn.isGenerator():
 		return o.fn.qualname() + " is a generator, which may never be run to its end"
-	}
-	for _, m := range []*module{o.fn.mod, opening.origin().in.mod} {
-		if len(m.frameworks) > 0 {
-			return m.path + " uses " + m.frameworks[0] + ", which may own the group"
-		}
+	case o.fn.mod.mayLackDistributed():
+		return "torch.distributed is imported on a condition"
 	}
 	return ""
 }
@@ -624,14 +645,14 @@ func (a *analysis) judgeEarly(o *owner) {
 		return
 	}
 	for _, e := range w.exits {
-		if e.state == open && e.stmt != nil && !e.handler && !o.isError(e) {
+		if e.state == open && e.stmt != nil && !e.handler && !o.fn.isError(e) {
 			a.reportEarly(o, w.opening, e)
 		}
 	}
 }
 
 // judgeScript reports a module that the interpreter runs.
-func (a *analysis) judgeScript(m *module, callers map[*function]int, imported bool) {
+func (a *analysis) judgeScript(m *module, callers map[*function]*calls, imported bool) {
 	main := m.mainBlock()
 	for _, f := range m.commands() {
 		a.judgeOwner(&owner{role: script, fn: f, body: f.statements()}, "teardown/script")
@@ -644,8 +665,9 @@ func (a *analysis) judgeScript(m *module, callers map[*function]int, imported bo
 	if main == nil && imported {
 		return // a library that opens a group when it is imported: not ours to end
 	}
-	o := m.scripts(callers)
-	a.judgeOwner(o, "teardown/script")
+	if o := m.scripts(callers); !o.fn.repaired || o.fn.stmt == nil {
+		a.judgeOwner(o, "teardown/script")
+	}
 }
 
 // judgeCalled reports early ways out of the functions that a script calls.
@@ -767,10 +789,13 @@ func (e *event) origin() *event {
 	return e
 }
 
-// throughFramework reports whether the group is opened inside the code of a
-// framework that stands in the tree itself.
+// throughFramework reports whether a framework may own the group: a file on the
+// way to its opening imports one, or belongs to one that stands in the tree.
 func (e *event) throughFramework() bool {
 	for range maxHops {
+		if len(e.in.mod.frameworks) > 0 {
+			return true
+		}
 		for _, dir := range strings.Split(path.Dir(e.in.mod.path), "/") {
 			if frameworks[dir] {
 				return true

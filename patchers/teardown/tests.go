@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"ncclfix/patchers"
@@ -16,7 +17,7 @@ import (
 func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 	var opening *event
 	for _, f := range m.funcs {
-		if !f.isTest() || f.class != nil && f.class.isForeign() || f.after[none] != open {
+		if !f.isTest() || f.class != nil && f.class.isForeign() || f.after[none] != open || f.mocksOpening() {
 			continue
 		}
 		if !f.opening.throughFramework() && (opening == nil || f.opening.node.Start < opening.node.Start) {
@@ -24,6 +25,10 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 		}
 	}
 	why := "the process that runs the tests"
+	at := patchers.Position{}
+	if opening == nil {
+		opening, at = m.inheritedSetup()
+	}
 	if opening == nil {
 		opening = m.leakingSpawn(leaking)
 		why = "workers that this module starts"
@@ -31,10 +36,14 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 	if opening == nil || a.coversTests(m) {
 		return
 	}
-	o := &owner{role: test, fn: opening.in}
+	o := &owner{role: test, fn: m.body}
+	if opening.in.mod == m {
+		o.fn = opening.in
+		at = m.position(opening.node.Start)
+	}
 	f := patchers.Finding{
 		Code:    "teardown/module",
-		Pos:     m.position(opening.node.Start),
+		Pos:     at,
 		Message: fmt.Sprintf("test module opens a process group in %s and has no module teardown", why),
 	}
 	if opening.kind != evSpawn {
@@ -59,6 +68,32 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 		m.body.repaired = true
 	}
 	a.reportFor(o, f)
+}
+
+// inheritedSetup returns what opens a group in a setup method that a test class of
+// m inherits from another file, and where that class is.
+func (m *module) inheritedSetup() (*event, patchers.Position) {
+	for _, c := range m.class {
+		if c.isForeign() || !slices.ContainsFunc(c.funcs(), func(f *function) bool { return strings.HasPrefix(f.stmt.Name, "test") }) {
+			continue
+		}
+		for _, f := range c.allMethods(maxHops) {
+			if f.class.mod != m && f.isSetup() && f.after[none] == open && !f.opening.throughFramework() {
+				return f.opening, m.position(c.stmt.Header)
+			}
+		}
+	}
+	return nil, patchers.Position{}
+}
+
+// mocksOpening reports whether a test names the function that opens the group in
+// a string, as tests do that replace it: mock.patch("torch.distributed.init_process_group").
+func (f *function) mocksOpening() bool {
+	names := []string{f.opening.called(), f.opening.origin().called()}
+	text := f.mod.file.Text(f.stmt.Span)
+	return slices.ContainsFunc(names, func(name string) bool {
+		return strings.Contains(text, name+`"`) || strings.Contains(text, name+`'`)
+	})
 }
 
 // leakingSpawn returns the event by which m starts a worker that leaves its
@@ -116,7 +151,7 @@ func (a *analysis) coversTests(m *module) bool {
 // not destroy it. A fixture that yields is destroyed behind its yield.
 func (a *analysis) judgeConftest(m *module) {
 	for _, f := range m.funcs {
-		if !f.fixture || f.class != nil || f.after[none] != open {
+		if !f.fixture || f.class != nil || f.after[none] != open || f.opening.throughFramework() {
 			continue
 		}
 		finding := patchers.Finding{
@@ -134,8 +169,6 @@ func (a *analysis) judgeConftest(m *module) {
 			reason = "it is asynchronous"
 		case f.opening.isGuess():
 			reason = "the name comes through a star import"
-		case len(m.frameworks) > 0:
-			reason = m.path + " uses " + m.frameworks[0] + ", which may own the group"
 		}
 		var p place
 		if reason == "" {
@@ -198,28 +231,38 @@ func (a *analysis) moduleTeardown(m *module, name string) ([]diff.Edit, string) 
 	src, eol := m.file.Src, m.eol()
 	// The new function has no names of its own, so it sees the module's.
 	v := m.vocabulary(&function{mod: m, stmt: &pysyntax.Stmt{}, outer: m.body}, len(src), a.pass.Options.Barrier)
+	unit := m.unit(m.body)
 	lines := []string{"def " + name + "():"}
-	for _, l := range v.block(m.unit(), a.pass.Options.Barrier) {
+	for _, l := range v.block(unit, a.pass.Options.Barrier) {
 		if l != "" {
-			l = m.unit() + l
+			l = unit + l
 		}
 		lines = append(lines, l)
 	}
 	text := strings.Join(lines, eol) + eol
-	// In front of the __main__ block; in a file that lacks its last newline, in
-	// front of the last statement, so that it stays the last.
 	before := m.mainBlock()
-	if before == nil && len(src) > 0 && src[len(src)-1] != '\n' {
-		before = m.file.Body[len(m.file.Body)-1]
-	}
-	if before == nil {
+	last := m.file.Body[len(m.file.Body)-1]
+	switch lacksNewline := src[len(src)-1] != '\n'; {
+	case before != nil:
+	case !lacksNewline:
 		return append(v.imports, diff.Insert(len(src), strings.Repeat(eol, 2-m.blankLines(len(src)))+text)), ""
+	case !m.hasRepairIn(last):
+		return append(v.imports, diff.Insert(len(src), strings.Repeat(eol, 3)+strings.TrimSuffix(text, eol))), ""
+	default:
+		before = last // its repair takes the end of the file
 	}
 	if indent, alone := m.indentation(before); !alone || indent != "" {
 		return nil, fmt.Sprintf("line %d does not begin with its statement", m.position(before.Start).Line)
 	}
 	at := m.aboveComments(pysyntax.LineStart(src, before.Start))
 	return append(v.imports, diff.Insert(at, strings.Repeat(eol, 2-m.blankLines(at))+text+eol+eol)), ""
+}
+
+// hasRepairIn reports whether a function inside the statement is repaired.
+func (m *module) hasRepairIn(s *pysyntax.Stmt) bool {
+	return slices.ContainsFunc(m.funcs, func(f *function) bool {
+		return f.repaired && f.stmt.Start >= s.Start && f.stmt.End <= s.End
+	})
 }
 
 // aboveComments returns the start of the comment lines that stand directly above
