@@ -77,22 +77,40 @@ func Count(set *patchers.ChangeSet) Counts {
 	return c
 }
 
-// String returns the counts that are not 0, such as "3 fixes in 2 files; 1 for a
-// person". It is "" if all are.
+// String returns what was found, such as "3 fixes in 2 files; 1 for a person; 1
+// suppressed". It is "" if that is nothing but what is suppressed.
 func (c Counts) String() string {
 	var parts []string
 	if c.Fixes > 0 {
-		parts = append(parts, Plural(c.Fixes, "fix", "fixes")+" in "+Plural(c.Files, "file", "files"))
+		parts = append(parts, c.Planned())
 	}
+	if left := c.Left(); left != "" {
+		parts = append(parts, left)
+	}
+	if len(parts) > 0 && c.Suppressed > 0 {
+		parts = append(parts, fmt.Sprintf("%d suppressed", c.Suppressed))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Left returns what the fixes do not settle, such as "1 conflicted; 1 for a
+// person", or "".
+func (c Counts) Left() string {
+	var parts []string
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{c.Conflicted, "conflicted"}, {c.Broken, "broken"}, {c.Manual, "for a person"}, {c.Suppressed, "suppressed"}} {
+	}{{c.Conflicted, "conflicted"}, {c.Broken, "broken"}, {c.Manual, "for a person"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Planned returns what the planned fixes come to: "3 fixes in 2 files".
+func (c Counts) Planned() string {
+	return Plural(c.Fixes, "fix", "fixes") + " in " + Plural(c.Files, "file", "files")
 }
 
 // Plural returns the number with the word that goes with it.

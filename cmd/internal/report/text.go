@@ -71,7 +71,7 @@ func (t Text) position(p patchers.Position) string {
 	if t.Path != nil {
 		p.Path = t.Path(p.Path)
 	}
-	return Visible(p.String())
+	return LogLine(p.String())
 }
 
 // Findings prints each result that is not suppressed on a line of its own:
@@ -82,17 +82,17 @@ func (t Text) Findings(w io.Writer, results []patchers.Result) error {
 		if r.Suppressed {
 			continue
 		}
-		fmt.Fprintf(b, "%s: %s %s\n", t.paint(bold, t.position(r.Pos)), Visible(r.Message), t.paint(cyan, "["+r.Code+"]"))
+		fmt.Fprintf(b, "%s: %s %s\n", t.paint(bold, t.position(r.Pos)), LogLine(r.Message), t.paint(cyan, "["+r.Code+"]"))
 		if t.Verbose {
 			for _, s := range r.Why {
-				fmt.Fprintf(b, "    %s: %s\n", t.position(s.Pos), Visible(s.Message))
+				fmt.Fprintf(b, "    %s: %s\n", t.position(s.Pos), LogLine(s.Message))
 			}
 		}
 		switch {
 		case r.Reason != "":
-			fmt.Fprintf(b, "    %s: %s\n", r.Outcome, Visible(r.Reason))
+			fmt.Fprintf(b, "    %s: %s\n", r.Outcome, LogLine(r.Reason))
 		case t.Verbose && r.Fix != nil:
-			fmt.Fprintf(b, "    fix: %s\n", Visible(r.Fix.Message))
+			fmt.Fprintf(b, "    fix: %s\n", LogLine(r.Fix.Message))
 		}
 	}
 	return b.Flush()
