@@ -17,6 +17,7 @@ import (
 
 	"ncclfix/cmd/internal/report"
 	"ncclfix/patchers"
+	"ncclfix/patchers/pyproject"
 	"ncclfix/patchers/teardown"
 )
 
@@ -42,7 +43,7 @@ func newApp() *app {
 		getenv:     os.Getenv,
 		getwd:      os.Getwd,
 		isTerminal: isTerminal,
-		patchers:   []*patchers.Patcher{teardown.Patcher},
+		patchers:   []*patchers.Patcher{teardown.Patcher, pyproject.Patcher},
 	}
 }
 
