@@ -25,7 +25,7 @@ func Visible(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, "<%02X>", s[i])
-		case !hidden(r):
+		case !hidden(r), r == utf8.RuneError:
 			b.WriteRune(r)
 		case r < 0x80:
 			b.WriteByte('^')
@@ -38,7 +38,8 @@ func Visible(s string) string {
 	return b.String()
 }
 
-// hidden reports whether Visible may have to replace r.
+// hidden reports whether Visible replaces r; of utf8.RuneError it replaces what
+// stands for a byte that is not UTF-8.
 func hidden(r rune) bool {
 	return r != '\t' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp))
 }
