@@ -268,7 +268,7 @@ func TestSARIF(t *testing.T) {
 	if got := first.CodeFlows[0].ThreadFlows[0].Locations[0].Location.PhysicalLocation.ArtifactLocation.URI; got != "%C3%A9%20b.py" {
 		t.Errorf("URI %q", got)
 	}
-	if got := run.Results[2].Locations[0].PhysicalLocation.Region; got != nil {
+	if got := run.Results[2].Locations[0].PhysicalLocation.Region; got != (sarifRegion{StartLine: 1}) {
 		t.Errorf("a finding about a whole file has the region %+v", got)
 	}
 	want := strings.Replace(source, "init", "open", 1) + "    close()\r\n"

@@ -68,7 +68,7 @@ type (
 	}
 	sarifPhysicalLocation struct {
 		ArtifactLocation sarifArtifactLocation `json:"artifactLocation"`
-		Region           *sarifRegion          `json:"region,omitempty"`
+		Region           sarifRegion           `json:"region"`
 	}
 	sarifArtifactLocation struct {
 		URI       string `json:"uri"`
@@ -76,7 +76,7 @@ type (
 	}
 	sarifRegion struct {
 		StartLine   int `json:"startLine"`
-		StartColumn int `json:"startColumn"`
+		StartColumn int `json:"startColumn,omitempty"`
 		EndLine     int `json:"endLine,omitempty"`
 		EndColumn   int `json:"endColumn,omitempty"`
 	}
@@ -166,11 +166,11 @@ func firstParagraph(doc string) string {
 type sarifWriter struct{ lines *lines }
 
 func (s *sarifWriter) location(p patchers.Position) sarifLocation {
-	loc := sarifLocation{PhysicalLocation: sarifPhysicalLocation{ArtifactLocation: artifact(p.Path)}}
+	region := sarifRegion{StartLine: 1} // a file as a whole: GitHub wants a line
 	if p.Line > 0 {
-		loc.PhysicalLocation.Region = &sarifRegion{StartLine: p.Line, StartColumn: s.lines.column(p)}
+		region = sarifRegion{StartLine: p.Line, StartColumn: s.lines.column(p)}
 	}
-	return loc
+	return sarifLocation{PhysicalLocation: sarifPhysicalLocation{artifact(p.Path), region}}
 }
 
 // artifact names a file below %SRCROOT%, which GitHub takes for the top of the
