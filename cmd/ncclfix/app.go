@@ -144,16 +144,14 @@ func (a *app) colors(stream any) bool {
 // text returns how findings of the tree at root are printed to the stream: with
 // paths as the current folder sees them.
 func (a *app) text(stream any, root string, verbose bool) report.Text {
+	wd, err := a.getwd()
+	if err == nil {
+		wd, err = filepath.EvalSymlinks(wd)
+	}
 	return report.Text{Color: a.colors(stream), Verbose: verbose, Path: func(path string) string {
 		full := filepath.Join(root, filepath.FromSlash(path))
-		wd, err := a.getwd()
-		if err == nil {
-			wd, err = filepath.EvalSymlinks(wd)
-		}
-		if err == nil {
-			if rel, err := filepath.Rel(wd, full); err == nil {
-				return rel
-			}
+		if rel, relErr := filepath.Rel(wd, full); err == nil && relErr == nil {
+			return rel
 		}
 		return full
 	}}

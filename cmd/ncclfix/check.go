@@ -38,14 +38,14 @@ be opened in one file and destroyed in another.`,
 }
 
 func (a *app) check(ctx context.Context, o checkOptions) error {
+	if o.showSettings {
+		return a.showSettings(ctx, o.planOptions)
+	}
 	p, err := a.plan(ctx, o.planOptions)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	if o.showSettings {
-		return a.showSettings(p)
-	}
 	if o.format.value == "text" {
 		err = a.text(a.stdout, p.Root(), o.verbose).Findings(a.stdout, p.changes.Results)
 	} else {
@@ -81,7 +81,12 @@ func (a *app) print(p *plan, format string) error {
 	return report.Markdown(a.stdout, r, summaryLimit)
 }
 
-func (a *app) showSettings(p *plan) error {
+func (a *app) showSettings(ctx context.Context, o planOptions) error {
+	p, err := a.prepare(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	from := "no file"
 	if p.settings.source != "" {
 		from = p.settings.source

@@ -64,6 +64,7 @@ func (o *planOptions) override(s *settings) {
 // A plan is an open tree, what was found in it and what a run would do to it.
 type plan struct {
 	*checkout.Checkout
+	scope    []string // the paths that are asked about, as the tree has them
 	tree     patchers.Tree
 	settings settings
 	codes    []patchers.Code // that can be reported
@@ -100,39 +101,46 @@ func (a *app) open(paths []string) (*checkout.Checkout, []string, error) {
 	return c, scope, nil
 }
 
-// plan finds and plans. The plan must be closed.
-func (a *app) plan(ctx context.Context, o planOptions) (*plan, error) {
+// prepare opens the tree and settles what is to be reported of it. The plan, which
+// is empty, must be closed.
+func (a *app) prepare(ctx context.Context, o planOptions) (*plan, error) {
 	c, scope, err := a.open(o.paths)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Checkout: c}
-	if err := p.fill(ctx, a.patchers, o, scope); err != nil {
+	p := &plan{Checkout: c, scope: scope}
+	// The analysis sees the whole tree, whatever is asked about. What is named
+	// is read even if git ignores it.
+	p.tree, err = p.Tree(ctx, append([]string{"."}, scope...))
+	if err == nil {
+		p.settings, err = readSettings(p.tree.FS)
+	}
+	if err == nil {
+		o.override(&p.settings)
+		p.codes, err = selectCodes(a.codes(), p.settings.Select, p.settings.Ignore)
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *plan) fill(ctx context.Context, all []*patchers.Patcher, o planOptions, scope []string) error {
-	var err error
-	// The analysis sees the whole tree, whatever is asked about. What is named
-	// is read even if git ignores it.
-	if p.tree, err = p.Tree(ctx, append([]string{"."}, scope...)); err != nil {
-		return err
+// plan finds and plans. The plan must be closed.
+func (a *app) plan(ctx context.Context, o planOptions) (*plan, error) {
+	p, err := a.prepare(ctx, o)
+	if err != nil {
+		return nil, err
 	}
-	if p.settings, err = readSettings(p.tree.FS); err != nil {
-		return err
+	if err := p.fill(ctx, a.patchers); err != nil {
+		p.Close()
+		return nil, err
 	}
-	o.override(&p.settings)
-	var codes []patchers.Code
-	for _, patcher := range all {
-		codes = append(codes, patcher.Codes...)
-	}
-	if p.codes, err = selectCodes(codes, p.settings.Select, p.settings.Ignore); err != nil {
-		return err
-	}
-	named, err := p.readNamed(ctx, scope)
+	return p, nil
+}
+
+func (p *plan) fill(ctx context.Context, all []*patchers.Patcher) error {
+	named, err := p.readNamed(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,7 +149,7 @@ func (p *plan) fill(ctx context.Context, all []*patchers.Patcher, o planOptions,
 		return err
 	}
 	for _, f := range findings {
-		if p.selects(f.Code) && inScope(scope, f.Pos.Path) && (named[f.Pos.Path] || p.wants(f)) {
+		if p.selects(f.Code) && p.inScope(f.Pos.Path) && (named[f.Pos.Path] || p.wants(f)) {
 			p.findings = append(p.findings, f)
 		}
 	}
@@ -173,8 +181,8 @@ func (p *plan) wants(f patchers.Finding) bool {
 	return p.settings.covers(f.Pos.Path)
 }
 
-func inScope(scope []string, path string) bool {
-	return slices.ContainsFunc(scope, func(s string) bool {
+func (p *plan) inScope(path string) bool {
+	return slices.ContainsFunc(p.scope, func(s string) bool {
 		return s == "." || s == path || strings.HasPrefix(path, s+"/")
 	})
 }
@@ -182,9 +190,9 @@ func inScope(scope []string, path string) bool {
 // readNamed returns which paths of the scope are files. It is an error if one of
 // them is not what its name says: who names a file wants to hear of that, while
 // in a folder it is one finding among others, or none.
-func (p *plan) readNamed(ctx context.Context, scope []string) (map[string]bool, error) {
+func (p *plan) readNamed(ctx context.Context) (map[string]bool, error) {
 	named := map[string]bool{}
-	for _, path := range scope {
+	for _, path := range p.scope {
 		info, err := fs.Stat(p.tree.FS, path)
 		if err == nil && info.IsDir() {
 			continue
