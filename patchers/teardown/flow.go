@@ -103,6 +103,9 @@ func (w *flow) stmt(st *pysyntax.Stmt, s state) (state, bool) {
 		w.leave(st, s, false)
 		return s, false
 	case pysyntax.Raise:
+		if len(st.Exprs) > 0 && w.f.raisesExit(st.Exprs[0]) {
+			w.leave(st, s, true)
+		}
 		return s, false
 	case pysyntax.Break:
 		if n := len(w.loops); n > 0 {
@@ -149,6 +152,14 @@ func (w *flow) with(st *pysyntax.Stmt, s state) (state, bool) {
 	s, reached := w.block(st.Blocks[0].Body, s)
 	w.finally = w.finally[:len(w.finally)-1]
 	return leave(s), reached
+}
+
+// raisesExit reports whether an exception ends the process as sys.exit does.
+func (f *function) raisesExit(n *pysyntax.Node) bool {
+	if n.Kind == pysyntax.Call {
+		n = n.X
+	}
+	return f.resolve(n, maxHops).lib == "builtins.SystemExit"
 }
 
 // isWhole reports whether the event's call is all that its statement does.

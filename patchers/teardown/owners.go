@@ -231,7 +231,7 @@ func (f *function) isWholeCall(s *pysyntax.Stmt, call *pysyntax.Node) bool {
 	n := s.Exprs[0]
 	if n != call && n.Kind == pysyntax.Call && len(n.Args) == 1 {
 		switch f.resolve(n.X, maxHops).lib {
-		case "sys.exit", "builtins.exit", "builtins.quit", "asyncio.run":
+		case "sys.exit", "builtins.exit", "builtins.quit", "builtins.SystemExit", "asyncio.run":
 			n = n.Args[0].Value
 		}
 	}
