@@ -195,8 +195,8 @@ func (c *config) verify(edits []diff.Edit) error {
 	return verify(c.path, c.src, after)
 }
 
-// verify judges a file that fixes made of old: it says the same as before, but
-// that pytest's addopts has one more option and that its minversion may differ.
+// verify judges a file that fixes made of old: it must say the same as before, but
+// that pytest's addopts may have one more option and its minversion be minVersion.
 func verify(name string, old, new []byte) error {
 	before, err := readConfig(name, old)
 	if err != nil {
@@ -215,13 +215,14 @@ func verify(name string, old, new []byte) error {
 	}
 	settings, _ := after.settings()
 	addopts := expected["addopts"]
-	for _, key := range []string{"addopts", "minversion"} {
-		if v, ok := settings[key]; ok {
-			expected[key] = v
-		}
+	if v, ok := settings["addopts"]; ok {
+		expected["addopts"] = v
+	}
+	if settings["minversion"] == minVersion {
+		expected["minversion"] = minVersion
 	}
 	if !reflect.DeepEqual(before.tree, after.tree) {
-		return errors.New("more than addopts would change")
+		return errors.New("other settings would change")
 	}
 	if reflect.DeepEqual(addopts, settings["addopts"]) {
 		return nil

@@ -192,7 +192,7 @@ func rows() []row {
 		ini("end of options in an INI file", "[pytest]\naddopts =\n  -ra\n  -- tests\n", "[pytest]\naddopts =\n  --setup-show -ra\n  -- tests\n"),
 		ini("empty value", "[pytest]\naddopts =  \nmarkers = a\n", "[pytest]\naddopts = --setup-show  \nmarkers = a\n"),
 		ini("section without addopts", "[pytest] ; c\nmarkers =\n  a: b\n\n# about x\n[x]\naddopts = -q\n",
-			"[pytest] ; c\nmarkers =\n  a: b\naddopts = --setup-show\n\n# about x\n[x]\naddopts = -q\n"),
+			"[pytest] ; c\naddopts = --setup-show\nmarkers =\n  a: b\n\n# about x\n[x]\naddopts = -q\n"),
 		ini("empty section", "[pytest]\n\n[x]\n", "[pytest]\naddopts = --setup-show\n\n[x]\n"),
 		ini("BOM in an INI file", "\ufeff[pytest]\naddopts = -q\n", "\ufeff[pytest]\naddopts = -q --setup-show\n"),
 		{"setup.cfg", "setup.cfg", "[metadata]\nname = x\n\n[tool:pytest]\naddopts = -q\n", "[metadata]\nname = x\n\n[tool:pytest]\naddopts = -q --setup-show\n", fixed},
