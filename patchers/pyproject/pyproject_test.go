@@ -327,6 +327,7 @@ func TestRules(t *testing.T) {
 		{"the nearest rules", []string{"tests/unit/test_x.py", test, "tests/pytest.ini", section, "pyproject.toml", options}, []string{"tests/pytest.ini:2:1: " + fixed}},
 		{"each rules its own", []string{"tests/test_x.py", test, "p/tests/test_x.py", test, "p/setup.cfg", cfg, "pyproject.toml", options, "q/test_x.py", "", "q/tox.ini", section},
 			[]string{"p/setup.cfg:2:1: ", "pyproject.toml:2:1: " + fixed}},
+		{"no new settings beside others", []string{"a/test_x.py", test, "tests/test_x.py", test, "tests/pytest.ini", section}, []string{"tests/pytest.ini:2:1: " + fixed}},
 		{"a plain one below does not", []string{"p/tests/test_x.py", test, "p/pyproject.toml", "[a]\n", "pyproject.toml", "[a]\n"}, []string{"pyproject.toml: " + fixed}},
 		{"invalid TOML", []string{"test_x.py", test, "pyproject.toml", "[a]\nb = \n"}, []string{"pyproject.toml:2:5: left alone: "}},
 		{"invalid TOML without tests", []string{"pyproject.toml", "[a]\na = 1\na = 2"}, []string{"pyproject.toml:3:"}},
