@@ -234,6 +234,6 @@ func (s *scan) reportFix(c *config, code, setting, message, verb string, edits [
 func (s *scan) report(c *config, code, setting, message string, fix *patchers.Fix) {
 	line, column := c.position(setting)
 	f := patchers.Finding{Code: "pytest/" + code, Pos: patchers.Position{Path: c.path, Line: line, Column: column}, Message: message, Fix: fix}
-	f.Suppressed = suppresses(c.src, line, f.Code)
+	f.Suppressed = patchers.SilencedAt(c.src, line, f.Code)
 	s.pass.Report(f)
 }

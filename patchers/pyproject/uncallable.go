@@ -61,7 +61,7 @@ func (s *scan) judgeModule(name string, src []byte) error {
 		Message: fmt.Sprintf("pytest collects %s, but cannot call what takes parameters that are no fixtures; run this file as a script, or rename", strings.Join(names, ", ")),
 		Why:     why,
 	}
-	f.Suppressed = suppresses(src, f.Pos.Line, f.Code)
+	f.Suppressed = patchers.SilencedAt(src, f.Pos.Line, f.Code)
 	s.pass.Report(f)
 	return nil
 }
