@@ -59,41 +59,54 @@ func readConfig(name string, src []byte) (*config, error) {
 		}
 		offset += n
 	}
-	c := &config{path: name, src: src}
-	base := path.Base(name)
-	if path.Ext(base) == ".toml" {
-		tree, file, err := parseTOML(src)
-		if err != nil {
-			return nil, err
-		}
-		c.tree, c.places = tree, file
-		if base == "pyproject.toml" {
-			c.judgePyproject()
-		} else {
-			c.table, c.native, c.rules = []string{"pytest"}, true, true
-		}
-	} else {
-		tree, file, err := parseINI(src)
-		if err != nil {
-			return nil, err
-		}
-		c.tree, c.places = tree, file
-		c.table = []string{"pytest"}
-		if base == "setup.cfg" {
-			c.table = []string{"tool:pytest"}
-		}
-		_, c.rules = c.settings()
-		if section := []string{"pytest"}; base == "setup.cfg" && !c.rules && tree["pytest"] != nil {
-			offset, _ := file.place(section, "")
-			line, column := pysyntax.Position(src, offset)
-			return nil, &syntaxError{line, column, "pytest refuses [pytest] in setup.cfg; the section is [tool:pytest]"}
-		}
-		c.rules = c.rules || base == "pytest.ini" || base == ".pytest.ini"
-		if hasOddBreaks(src) {
-			c.refuse = "it has line breaks that parsers do not agree on"
-		}
+	c := &config{path: name, src: src, table: []string{"pytest"}}
+	read := c.readINI
+	if path.Ext(name) == ".toml" {
+		read = c.readTOML
+	}
+	if err := read(); err != nil {
+		return nil, err
 	}
 	return c, nil
+}
+
+func (c *config) readTOML() error {
+	tree, file, err := parseTOML(c.src)
+	if err != nil {
+		return err
+	}
+	c.tree, c.places = tree, file
+	if path.Base(c.path) == "pyproject.toml" {
+		c.judgePyproject()
+	} else {
+		c.native, c.rules = true, true
+	}
+	return nil
+}
+
+func (c *config) readINI() error {
+	tree, file, err := parseINI(c.src)
+	if err != nil {
+		return err
+	}
+	c.tree, c.places = tree, file
+	switch path.Base(c.path) {
+	case "pytest.ini", ".pytest.ini":
+		c.rules = true
+	case "setup.cfg":
+		c.table = []string{"tool:pytest"}
+		if _, c.rules = c.settings(); !c.rules && tree["pytest"] != nil {
+			offset, _ := file.place([]string{"pytest"}, "")
+			line, column := pysyntax.Position(c.src, offset)
+			return &syntaxError{line, column, "pytest refuses [pytest] in setup.cfg; the section is [tool:pytest]"}
+		}
+	default:
+		_, c.rules = c.settings()
+	}
+	if hasOddBreaks(c.src) {
+		c.refuse = "it has line breaks that parsers do not agree on"
+	}
+	return nil
 }
 
 // judgePyproject says which table of pyproject.toml pytest reads: since pytest 9,
@@ -195,8 +208,8 @@ func (c *config) verify(edits []diff.Edit) error {
 	return verify(c.path, c.src, after)
 }
 
-// verify judges a file that fixes made of old: it says the same as before, but
-// that pytest's addopts has one more option and that its minversion may differ.
+// verify judges a file that fixes made of old: it must say the same as before, but
+// that pytest's addopts may have one more option and its minversion be minVersion.
 func verify(name string, old, new []byte) error {
 	before, err := readConfig(name, old)
 	if err != nil {
@@ -215,13 +228,14 @@ func verify(name string, old, new []byte) error {
 	}
 	settings, _ := after.settings()
 	addopts := expected["addopts"]
-	for _, key := range []string{"addopts", "minversion"} {
-		if v, ok := settings[key]; ok {
-			expected[key] = v
-		}
+	if v, ok := settings["addopts"]; ok {
+		expected["addopts"] = v
+	}
+	if settings["minversion"] == minVersion {
+		expected["minversion"] = minVersion
 	}
 	if !reflect.DeepEqual(before.tree, after.tree) {
-		return errors.New("more than addopts would change")
+		return errors.New("other settings would change")
 	}
 	if reflect.DeepEqual(addopts, settings["addopts"]) {
 		return nil

@@ -25,10 +25,10 @@
 //	[tool.pytest.ini_options]
 //	addopts = "--setup-show"
 //
-// Where no file rules, the settings go to the pyproject.toml at the top of the
-// tree. If there is none, pytest.ini is made: a new pyproject.toml would switch
-// pip to isolated builds, in which setup.py cannot import PyTorch. Options that
-// imply it (--setup-only, --setup-plan) count as present.
+// Where no file rules any of these tests, the settings go to the pyproject.toml at
+// the top of the tree. If there is none, pytest.ini is made: a new pyproject.toml
+// would switch pip to isolated builds, in which setup.py cannot import PyTorch.
+// Options that imply --setup-show (--setup-only, --setup-plan) count as present.
 //
 // # pytest/shadowed
 //

@@ -2,69 +2,59 @@ package pyproject
 
 import (
 	"bytes"
-	"strings"
+	"slices"
 	"testing"
 
-	"ncclfix/patchers/diff"
+	"ncclfix/patchers"
 )
 
 // FuzzAddopts gives any file to the patcher and holds it to its promises: what
 // could be decoded still can, and says the same but for addopts; bytes are only
-// added; a second run has nothing to do.
+// added; a second run has nothing to do; the two settings go together.
 func FuzzAddopts(f *testing.F) {
 	for _, r := range rows() {
-		for i, name := range configNames() {
-			if name == r.file {
-				f.Add(byte(i), []byte(r.before))
-			}
-		}
+		f.Add(byte(slices.Index(configNames(), r.file)), []byte(r.before))
 	}
 	f.Fuzz(func(t *testing.T, file byte, src []byte) {
 		names := configNames()
 		name := names[int(file)%len(names)]
-		c, err := readConfig(name, src)
-		if err != nil {
-			return
+		tree := newTree("test_x.py", distributedTest, name, string(src))
+
+		findings := analyze(t, tree, "pytest/setup-show")
+		set := plan(t, tree, findings)
+		if n := set.Count(patchers.Broken); n > 0 {
+			t.Fatalf("%q: %+v", src, set.Results)
 		}
-		if args, err := c.args(); err != nil || shows(args) || c.refuse != "" {
-			return
-		}
-		edits, err := c.withOption(setupShow)
-		if err != nil {
-			return
-		}
-		after, err := diff.Apply(src, edits)
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
-		if err := verify(name, src, after); err != nil {
-			t.Fatalf("%q became %q: %v", src, after, err)
-		}
-		again, err := readConfig(name, after)
-		if err != nil {
-			t.Fatalf("%q: %v", after, err)
-		}
-		if args, err := again.args(); err != nil || !shows(args) || !again.rules {
-			t.Fatalf("%q became %q, with the options %q, %v", src, after, args, err)
-		}
-		for _, e := range edits {
-			// Only {} is replaced, by the same with something in it.
-			if old := src[e.Start:e.End]; len(old) > 0 && strings.Trim(string(old), "{} \t\r\n") != "" {
-				t.Fatalf("%q became %q: took away %q", src, after, old)
+		for _, c := range set.Files {
+			if err := verify(c.Path, c.Old, c.New); err != nil {
+				t.Fatalf("%q became %q: %v", c.Old, c.New, err)
+			}
+			if !onlyAdds(c.Old, c.New) {
+				t.Fatalf("%q became %q: took something away", c.Old, c.New)
+			}
+			again := newTree("test_x.py", distributedTest, name, string(src), c.Path, string(c.New))
+			if left := analyze(t, again, "pytest/setup-show"); len(left) > 0 {
+				t.Fatalf("%q became %q: %+v", c.Old, c.New, left)
 			}
 		}
-		versioned, err := again.withVersion(minVersion)
-		if err != nil {
-			return
-		}
-		last, err := diff.Apply(after, versioned)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Contains(last, []byte(minVersion)) {
-			t.Fatalf("%q became %q without the version", after, last)
+
+		both := plan(t, tree, analyze(t, tree, "pytest/setup-show", "pytest/minversion"))
+		if n := both.Count(patchers.Broken); n > 0 {
+			t.Fatalf("%q: %+v", src, both.Results)
 		}
 	})
+}
+
+// onlyAdds reports whether the bytes of old are all in new, in their order.
+func onlyAdds(old, new []byte) bool {
+	for _, b := range old {
+		n := bytes.IndexByte(new, b)
+		if n < 0 {
+			return false
+		}
+		new = new[n+1:]
+	}
+	return true
 }
 
 // FuzzSplit looks for lines that split reads and that it would not read again

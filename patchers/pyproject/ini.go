@@ -3,7 +3,6 @@ package pyproject
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 
 	"ncclfix/patchers/diff"
@@ -142,18 +141,10 @@ func (f *iniFile) place(table []string, name string) (offset int, found bool) {
 	return 0, false
 }
 
-// add adds a setting that the section lacks, and the section if there is none.
+// add adds a setting that the section lacks, and the section if there is none. It
+// goes below the header: where another setting ends, an edit may make that longer.
 func (f *iniFile) add(table []string, name string, value []string, _ bool) []diff.Edit {
 	line := name + " = " + strings.Join(value, " ")
-	for _, s := range slices.Backward(f.settings) {
-		if s.section == table[0] {
-			last := s.end
-			if n := len(s.values); n > 0 {
-				last = s.values[n-1].End
-			}
-			return []diff.Edit{insertLine(f.src, last, line)}
-		}
-	}
 	for _, s := range f.sections {
 		if s.name == table[0] {
 			return []diff.Edit{insertLine(f.src, s.end, line)}

@@ -52,7 +52,7 @@ func appendSection(src []byte, header, line string) []diff.Edit {
 	lead := end + end
 	if lineStart := pysyntax.LineStart(src, at); strings.TrimSpace(string(src[lineStart:at])) == "" {
 		lead = lead[:len(end)]
-		if lineStart == start {
+		if at == start {
 			lead = ""
 		}
 	}

@@ -70,7 +70,12 @@ func run(pass *patchers.Pass) error {
 		}
 	}
 	for f := range distributed {
-		s.judgeFolder(f)
+		switch {
+		case f != nil:
+			s.judgeFolder(f)
+		case len(distributed) == 1:
+			s.judgeAbsent()
+		}
 	}
 	return nil
 }
@@ -123,12 +128,9 @@ func (s *scan) reportError(name string, err error) {
 	s.pass.Report(f)
 }
 
-// judgeFolder judges the settings that rule distributed tests. Without a folder
-// the tests have none.
+// judgeFolder judges the settings that rule distributed tests.
 func (s *scan) judgeFolder(f *folder) {
 	switch {
-	case f == nil:
-		s.judgeAbsent()
 	case f.err != nil:
 		if s.lists(f.path) && path.Base(f.path) != "pyproject.toml" { // those are reported anyway
 			s.reportError(f.path, f.err)
@@ -136,15 +138,15 @@ func (s *scan) judgeFolder(f *folder) {
 	case s.lists(f.rules.path):
 		s.judgeConfig(f.rules)
 	}
-	if f != nil && f.outranks != nil && s.lists(f.outranks.path) {
+	if f.outranks != nil && s.lists(f.outranks.path) {
 		c := f.outranks
 		s.report(c, "shadowed", "addopts", path.Base(f.rules.path)+" outranks this file: pytest does not read these settings", nil)
 	}
 }
 
-// judgeAbsent finds the place for settings that are nowhere: a pyproject.toml in
-// the top folder, or a new pytest.ini. It never makes a pyproject.toml, because
-// that changes how pip builds the package.
+// judgeAbsent finds the place for settings that no distributed test has: a
+// pyproject.toml in the top folder, or a new pytest.ini. It never makes a
+// pyproject.toml, because that changes how pip builds the package.
 func (s *scan) judgeAbsent() {
 	c := s.ruler.look(".").plain
 	switch {
@@ -232,6 +234,6 @@ func (s *scan) reportFix(c *config, code, setting, message, verb string, edits [
 func (s *scan) report(c *config, code, setting, message string, fix *patchers.Fix) {
 	line, column := c.position(setting)
 	f := patchers.Finding{Code: "pytest/" + code, Pos: patchers.Position{Path: c.path, Line: line, Column: column}, Message: message, Fix: fix}
-	f.Suppressed = suppresses(c.src, line, f.Code)
+	f.Suppressed = patchers.SilencedAt(c.src, line, f.Code)
 	s.pass.Report(f)
 }

@@ -61,7 +61,7 @@ func (s *scan) judgeModule(name string, src []byte) error {
 		Message: fmt.Sprintf("pytest collects %s, but cannot call what takes parameters that are no fixtures; run this file as a script, or rename", strings.Join(names, ", ")),
 		Why:     why,
 	}
-	f.Suppressed = suppresses(src, f.Pos.Line, f.Code)
+	f.Suppressed = patchers.SilencedAt(src, f.Pos.Line, f.Code)
 	s.pass.Report(f)
 	return nil
 }
@@ -134,9 +134,13 @@ func (s *scan) fixtures(name string, file *pysyntax.File) (map[string]bool, bool
 		if bytes.Contains(src, []byte("pytest_generate_tests")) || bytes.Contains(src, []byte("import *")) || bytes.Contains(src, []byte("pytestmark")) {
 			return nil, false
 		}
-		// What an import or a def below "fixture" names, and what is given as name=.
-		for _, m := range regexp.MustCompile(`(?m)fixture\b[^\n]*\n(?:\s*@[^\n]*\n)*\s*(?:async\s+)?def\s+(\w+)|fixture\([^\n]*\bname\s*=\s*["'](\w+)`).FindAllSubmatch(src, -1) {
-			names[string(m[1])], names[string(m[2])] = true, true
+		for _, form := range []string{
+			`fixture\b[^\n]*\n(?:\s*@[^\n]*\n)*\s*(?:async\s+)?def\s+(\w+)`,
+			`fixture\([^\n]*\bname\s*=\s*["'](\w+)`,
+		} {
+			for _, m := range regexp.MustCompile(form).FindAllSubmatch(src, -1) {
+				names[string(m[1])] = true
+			}
 		}
 	}
 	for _, stmt := range file.Body {

@@ -1,4 +1,4 @@
-package pyproject
+package patchers
 
 import (
 	"bytes"
@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// suppresses reports whether a comment asks for silence about a finding in line:
-// "# ncclfix: ignore" or "# ncclfix: ignore[CODE, ...]" in that line, or alone in
-// the line above. A code may be a prefix, such as "pytest".
-func suppresses(src []byte, line int, code string) bool {
+// SilencedAt reports whether a comment asks for silence about a finding in a line
+// of src, counted from 1: "# ncclfix: ignore" or "# ncclfix: ignore[CODE, ...]" in
+// that line, or alone in the line above. A code may be a prefix, such as "pytest".
+// It looks at text only: a string that says the same counts as a comment.
+func SilencedAt(src []byte, line int, code string) bool {
 	lines := bytes.Split(src, []byte("\n"))
 	if line < 1 || line > len(lines) {
 		return false
