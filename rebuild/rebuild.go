@@ -83,7 +83,7 @@ type Plan struct {
 
 	env   environment
 	build string // folder of the NVSHMEM build
-	key   string // differs if the NVSHMEM steps do
+	key   string // differs if the NVSHMEM that is built or kept does
 }
 
 // A Patch is what nvshmem.patch means for the source.
@@ -108,12 +108,13 @@ type PatchCommit struct {
 
 // A Step is one part of a rebuild.
 type Step struct {
-	Name    string   `json:"name"` // "patch", "configure", "build" or "install"
+	Name    string   `json:"name"` // "patch", "configure", "build", "clean" or "install"
 	Does    string   `json:"does"`
 	Dir     string   `json:"dir"`
-	Argv    []string `json:"argv,omitempty"` // none for "patch", which runs no program
-	Set     []Var    `json:"set,omitempty"`  // given to it beside what it inherits
-	Product string   `json:"product"`        // that it must make
+	Argv    []string `json:"argv,omitempty"`    // none for "patch" and "clean", which run no program
+	Set     []Var    `json:"set,omitempty"`     // given to it beside what it inherits
+	Removes []string `json:"removes,omitempty"` // paths below Dir
+	Product string   `json:"product"`           // that it must make
 }
 
 // Blocked reports whether a trap is in the way, so that Run refuses.
@@ -172,10 +173,25 @@ func NewPlan(ctx context.Context, o Options) (*Plan, error) {
 	}
 	if o.SkipNVSHMEM {
 		p.Notes = append(p.Notes, "NVSHMEM is left as it is installed. Whether it uses NCCL was decided when it was built.")
+		p.Prefix = p.env.get("NVSHMEM_DIR")
 	} else if err := p.planNVSHMEM(ctx, o, set, series); err != nil {
 		return nil, err
 	}
-	p.planInstall(o, set, script)
+	key, err := json.Marshal([]any{p.Steps, p.Files, p.Prefix, series})
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(key)
+	p.key = hex.EncodeToString(sum[:])
+	if p.Patch != nil {
+		p.Steps = slices.Insert(p.Steps, 0, Step{Name: "patch", Does: p.Patch.does(), Dir: p.Source.Dir, Product: "the changes shown"})
+	}
+	if script == nil {
+		p.Partial = true
+		p.Notes = append(p.Notes, fmt.Sprintf("There is no %s in this checkout, and how else it is installed is not guessed. Install it as its own documentation says, with NVSHMEM_DIR set to the NVSHMEM to use.", scriptPath))
+	} else if err := p.planInstall(o, set, files.FS, script); err != nil {
+		return nil, err
+	}
 	if err := p.findTraps(ctx, o, set, files.FS, script); err != nil {
 		return nil, err
 	}
@@ -265,18 +281,6 @@ func (p *Plan) planNVSHMEM(ctx context.Context, o Options, set []Var, series *gi
 		Dir: p.Source.Dir, Argv: []string{"cmake", "--build", p.build, "--target", "install", "--parallel", strconv.Itoa(jobs(o))}, Set: env,
 		Product: "include/nvshmem.h and lib/ in " + p.Prefix,
 	})
-	key, err := json.Marshal([]any{p.Steps, p.Files, series})
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(key)
-	p.key = hex.EncodeToString(sum[:])
-	if p.Patch != nil {
-		p.Steps = slices.Insert(p.Steps, 0, Step{
-			Name: "patch", Does: p.Patch.does(), Dir: p.Source.Dir,
-			Product: "the changes shown",
-		})
-	}
 	return nil
 }
 
@@ -351,19 +355,20 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// planInstall plans the install step.
-func (p *Plan) planInstall(o Options, set []Var, script []byte) {
-	if script == nil {
-		p.Partial = true
-		p.Notes = append(p.Notes, fmt.Sprintf("There is no %s in this checkout, and how else it is installed is not guessed. Install it as its own documentation says, with NVSHMEM_DIR set to the NVSHMEM to use.", scriptPath))
-		return
+// planInstall plans the clean and install steps.
+func (p *Plan) planInstall(o Options, set []Var, tree fs.FS, script []byte) error {
+	old, err := leftovers(tree)
+	if err != nil {
+		return err
+	}
+	if len(old) > 0 {
+		p.Steps = append(p.Steps, Step{
+			Name: "clean", Does: "remove what earlier builds left, which would be taken for new though it is linked to another NVSHMEM",
+			Dir: p.Checkout, Removes: old, Product: "nothing of it is left",
+		})
 	}
 	var env []Var
 	dir := p.Prefix
-	if p.Source == nil {
-		dir = p.env.get("NVSHMEM_DIR")
-		p.Prefix = dir
-	}
 	if dir != "" {
 		env = append(env, Var{"NVSHMEM_DIR", dir})
 	}
@@ -384,6 +389,29 @@ func (p *Plan) planInstall(o Options, set []Var, script []byte) {
 		Dir: p.Checkout, Argv: []string{"bash", "-e", scriptPath}, Set: override(env, set),
 		Product: fmt.Sprintf("a new wheel in dist/, installed for the %s on PATH, and its modules can be imported", interpreter(script)),
 	})
+	return nil
+}
+
+var leftover = regexp.MustCompile(`^(lib|temp|bdist)(\.|$)`)
+
+// leftovers returns what setuptools left in build/. setuptools builds an
+// extension anew only if its sources are younger, and knows nothing of the
+// libraries that it is linked to.
+func leftovers(tree fs.FS) ([]string, error) {
+	if info, err := fs.Stat(tree, "build"); err != nil || !info.IsDir() {
+		return nil, nil
+	}
+	entries, err := fs.ReadDir(tree, "build")
+	if err != nil {
+		return nil, fmt.Errorf("reading build: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if e.IsDir() && leftover.MatchString(e.Name()) {
+			paths = append(paths, "build/"+e.Name())
+		}
+	}
+	return paths, nil
 }
 
 var pythonCommand = regexp.MustCompile(`(?m)^\s*(?:exec\s+)?(python[0-9.]*)\s`)

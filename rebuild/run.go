@@ -248,6 +248,11 @@ func (r *runner) missing(s Step) error {
 		return r.configured()
 	case "build":
 		return r.built()
+	case "clean":
+		if r.before.Key != r.plan.key || !slices.Contains(r.before.Done, s.Name) {
+			return fmt.Errorf("%s is of an earlier build", s.Removes[0])
+		}
+		return nil // what is there now is of this rebuild
 	}
 	return errors.New("it is never taken for done")
 }
@@ -288,6 +293,8 @@ func (r *runner) do(ctx context.Context, s Step, out *screen) error {
 		if err = run(s.Dir, s.Argv...); err == nil {
 			err = r.built()
 		}
+	case "clean":
+		err = r.clean(s)
 	case "install":
 		return r.install(s, run)
 	}
@@ -354,6 +361,21 @@ func (r *runner) built() error {
 	}
 	if missing := lacks(r.plan.Prefix); missing != "" {
 		return fmt.Errorf("%s has no %s", r.plan.Prefix, missing)
+	}
+	return nil
+}
+
+// clean removes what earlier builds left.
+func (r *runner) clean(s Step) error {
+	root, err := os.OpenRoot(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, path := range s.Removes {
+		if err := root.RemoveAll(path); err != nil {
+			return err
+		}
 	}
 	return nil
 }
