@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -94,9 +95,11 @@ type Patch struct {
 	Offsets  []gitpatch.Offset  `json:"offsets,omitempty"`
 	Conflict *gitpatch.Conflict `json:"conflict,omitempty"`
 	Fits     Version            `json:"fits"` // the version it was made for, if known
-	Diff     string             `json:"diff"` // what will be written, as a unified diff
+	Root     string             `json:"root"` // top folder of the tree that the source belongs to
+	Diff     string             `json:"diff"` // what will be written, as a unified diff of files below Root
 
 	state   gitpatch.State
+	prefix  string // the source's path below Root
 	changes *patchers.ChangeSet
 }
 
@@ -292,34 +295,46 @@ func (p *Plan) judge(ctx context.Context, series *gitpatch.Series) error {
 		p.Notes = append(p.Notes, fmt.Sprintf("There is no %s, so NVSHMEM is built as it is.", patchPath))
 		return nil
 	}
-	tree, err := checkout.Open(p.Source.Dir)
+	root, prefix, err := workTree(p.Source.Dir)
+	if err != nil {
+		return err
+	}
+	tree, err := checkout.Open(root)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	p.Source.Dir = tree.Root()
 	recovered, err := tree.Recover()
 	if err != nil {
 		return err
 	}
 	if recovered.ID != "" {
-		p.Notes = append(p.Notes, fmt.Sprintf("An interrupted write to %s was put back.", p.Source.Dir))
+		p.Notes = append(p.Notes, fmt.Sprintf("An interrupted write to %s was put back.", root))
 	}
 	files, err := tree.Tree(ctx, nil)
 	if err != nil {
 		return err
 	}
-	v, err := series.Judge(files.FS)
+	source, err := fs.Sub(files.FS, prefix)
+	if err != nil {
+		return err
+	}
+	v, err := series.Judge(source)
 	if err != nil {
 		return fmt.Errorf("judging %s: %w", patchPath, err)
 	}
-	diff, err := v.Changes.Unified()
+	set := &patchers.ChangeSet{}
+	for _, f := range v.Changes.Files {
+		f.Path = path.Join(prefix, f.Path)
+		set.Files = append(set.Files, f)
+	}
+	diff, err := set.Unified()
 	if err != nil {
 		return err
 	}
 	p.Patch = &Patch{
-		Path: patchPath, Verdict: v.State.String(), Offsets: v.Offsets, Conflict: v.Conflict, Fits: fits(series), Diff: diff,
-		state: v.State, changes: v.Changes,
+		Path: patchPath, Verdict: v.State.String(), Offsets: v.Offsets, Conflict: v.Conflict, Fits: fits(series),
+		Root: root, Diff: diff, state: v.State, prefix: prefix, changes: set,
 	}
 	for i, c := range series.Commits {
 		p.Patch.Commits = append(p.Patch.Commits, PatchCommit{c.Subject, v.In[i]})
@@ -328,6 +343,23 @@ func (p *Plan) judge(ctx context.Context, series *gitpatch.Series) error {
 		p.Traps = append(p.Traps, misfit(p.Source, p.Patch))
 	}
 	return nil
+}
+
+// workTree returns the top folder of the tree that dir belongs to, and dir's path
+// in it. That is the git work tree, if there is one, because ncclfix undo looks
+// for writes to that; otherwise it is dir itself.
+func workTree(dir string) (root, prefix string, err error) {
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", "", err
+	}
+	root, scope, err := checkout.Find([]string{dir})
+	if err != nil {
+		return "", "", err
+	}
+	if _, err := os.Lstat(filepath.Join(root, ".git")); err != nil {
+		return dir, ".", nil
+	}
+	return root, scope[0], nil
 }
 
 // does says what the patch step does.

@@ -50,7 +50,7 @@ const (
 // A Report is what a run did.
 type Report struct {
 	Log         string   // file with all output
-	Undo        string   // id by which checkout.Undo takes the patch back; "" if none was written
+	Undo        string   // id by which checkout.Undo takes the patch back in Patch.Root; "" if none was written
 	Wheels      []string // that were built and installed
 	Interpreter string   // for which they are installed
 }
@@ -318,7 +318,7 @@ func header(log io.Writer, s Step, dir string, argv []string) error {
 
 // patch writes the patched files.
 func (r *runner) patch(ctx context.Context) error {
-	tree, err := checkout.Open(r.plan.Source.Dir)
+	tree, err := checkout.Open(r.plan.Patch.Root)
 	if err != nil {
 		return err
 	}
