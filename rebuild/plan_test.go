@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclfix/patchers/checkout"
 	"ncclfix/patchers/gitpatch"
 )
 
@@ -237,6 +238,41 @@ func TestFindSource(t *testing.T) {
 	w := newWorld(t)
 	if s := w.plan(func(o *Options) { o.Source = w.dir }).Source; s.Dir != w.source {
 		t.Errorf("in the folder above: %+v", s)
+	}
+}
+
+// A source in a git work tree, such as the checkout itself, is patched as a part
+// of it, so that undo finds the write.
+func TestSourceInWorkTree(t *testing.T) {
+	w := newWorld(t)
+	w.env = append(w.env, "NVSHMEM_SRC=")
+	inside := filepath.Join(w.checkout, "third-party", "nvshmem_src")
+	if err := os.CopyFS(inside, os.DirFS(w.source)); err != nil {
+		t.Fatal(err)
+	}
+	w.write("DeepEP/.git/HEAD", "ref: refs/heads/main\n")
+	pristine := w.tree("DeepEP/third-party")
+	p := w.plan()
+	if p.Patch.Root != w.checkout || !strings.Contains(p.Patch.Diff, "--- a/third-party/nvshmem_src/src/net/queue.c\n") {
+		t.Errorf("root %s, diff\n%s", p.Patch.Root, p.Patch.Diff)
+	}
+	report, err := p.Run(context.Background(), RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.plan().Patch.Verdict; got != "already applied" {
+		t.Errorf("afterwards the patch is %s", got)
+	}
+	tree, err := checkout.Open(w.checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	if _, err := tree.Undo(context.Background(), report.Undo); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(pristine, w.tree("DeepEP/third-party")); d != "" {
+		t.Errorf("after undo:\n%s", d)
 	}
 }
 

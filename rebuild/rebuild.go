@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -83,7 +84,7 @@ type Plan struct {
 
 	env   environment
 	build string // folder of the NVSHMEM build
-	key   string // differs if the NVSHMEM steps do
+	key   string // differs if the NVSHMEM that is built or kept does
 }
 
 // A Patch is what nvshmem.patch means for the source.
@@ -94,9 +95,11 @@ type Patch struct {
 	Offsets  []gitpatch.Offset  `json:"offsets,omitempty"`
 	Conflict *gitpatch.Conflict `json:"conflict,omitempty"`
 	Fits     Version            `json:"fits"` // the version it was made for, if known
-	Diff     string             `json:"diff"` // what will be written, as a unified diff
+	Root     string             `json:"root"` // top folder of the tree that the source belongs to
+	Diff     string             `json:"diff"` // what will be written, as a unified diff of files below Root
 
 	state   gitpatch.State
+	prefix  string // the source's path below Root
 	changes *patchers.ChangeSet
 }
 
@@ -108,12 +111,13 @@ type PatchCommit struct {
 
 // A Step is one part of a rebuild.
 type Step struct {
-	Name    string   `json:"name"` // "patch", "configure", "build" or "install"
+	Name    string   `json:"name"` // "patch", "configure", "build", "clean" or "install"
 	Does    string   `json:"does"`
 	Dir     string   `json:"dir"`
-	Argv    []string `json:"argv,omitempty"` // none for "patch", which runs no program
-	Set     []Var    `json:"set,omitempty"`  // given to it beside what it inherits
-	Product string   `json:"product"`        // that it must make
+	Argv    []string `json:"argv,omitempty"`    // none for "patch" and "clean", which run no program
+	Set     []Var    `json:"set,omitempty"`     // given to it beside what it inherits
+	Removes []string `json:"removes,omitempty"` // paths below Dir
+	Product string   `json:"product"`           // that it must make
 }
 
 // Blocked reports whether a trap is in the way, so that Run refuses.
@@ -172,10 +176,25 @@ func NewPlan(ctx context.Context, o Options) (*Plan, error) {
 	}
 	if o.SkipNVSHMEM {
 		p.Notes = append(p.Notes, "NVSHMEM is left as it is installed. Whether it uses NCCL was decided when it was built.")
+		p.Prefix = p.env.get("NVSHMEM_DIR")
 	} else if err := p.planNVSHMEM(ctx, o, set, series); err != nil {
 		return nil, err
 	}
-	p.planInstall(o, set, script)
+	key, err := json.Marshal([]any{p.Steps, p.Files, p.Prefix, series})
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(key)
+	p.key = hex.EncodeToString(sum[:])
+	if p.Patch != nil {
+		p.Steps = slices.Insert(p.Steps, 0, Step{Name: "patch", Does: p.Patch.does(), Dir: p.Source.Dir, Product: "the changes shown"})
+	}
+	if script == nil {
+		p.Partial = true
+		p.Notes = append(p.Notes, fmt.Sprintf("There is no %s in this checkout, and how else it is installed is not guessed. Install it as its own documentation says, with NVSHMEM_DIR set to the NVSHMEM to use.", scriptPath))
+	} else if err := p.planInstall(o, set, files.FS, script); err != nil {
+		return nil, err
+	}
 	if err := p.findTraps(ctx, o, set, files.FS, script); err != nil {
 		return nil, err
 	}
@@ -265,18 +284,6 @@ func (p *Plan) planNVSHMEM(ctx context.Context, o Options, set []Var, series *gi
 		Dir: p.Source.Dir, Argv: []string{"cmake", "--build", p.build, "--target", "install", "--parallel", strconv.Itoa(jobs(o))}, Set: env,
 		Product: "include/nvshmem.h and lib/ in " + p.Prefix,
 	})
-	key, err := json.Marshal([]any{p.Steps, p.Files, series})
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(key)
-	p.key = hex.EncodeToString(sum[:])
-	if p.Patch != nil {
-		p.Steps = slices.Insert(p.Steps, 0, Step{
-			Name: "patch", Does: p.Patch.does(), Dir: p.Source.Dir,
-			Product: "the changes shown",
-		})
-	}
 	return nil
 }
 
@@ -288,34 +295,46 @@ func (p *Plan) judge(ctx context.Context, series *gitpatch.Series) error {
 		p.Notes = append(p.Notes, fmt.Sprintf("There is no %s, so NVSHMEM is built as it is.", patchPath))
 		return nil
 	}
-	tree, err := checkout.Open(p.Source.Dir)
+	root, prefix, err := workTree(p.Source.Dir)
+	if err != nil {
+		return err
+	}
+	tree, err := checkout.Open(root)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	p.Source.Dir = tree.Root()
 	recovered, err := tree.Recover()
 	if err != nil {
 		return err
 	}
 	if recovered.ID != "" {
-		p.Notes = append(p.Notes, fmt.Sprintf("An interrupted write to %s was put back.", p.Source.Dir))
+		p.Notes = append(p.Notes, fmt.Sprintf("An interrupted write to %s was put back.", root))
 	}
 	files, err := tree.Tree(ctx, nil)
 	if err != nil {
 		return err
 	}
-	v, err := series.Judge(files.FS)
+	source, err := fs.Sub(files.FS, prefix)
+	if err != nil {
+		return err
+	}
+	v, err := series.Judge(source)
 	if err != nil {
 		return fmt.Errorf("judging %s: %w", patchPath, err)
 	}
-	diff, err := v.Changes.Unified()
+	set := &patchers.ChangeSet{}
+	for _, f := range v.Changes.Files {
+		f.Path = path.Join(prefix, f.Path)
+		set.Files = append(set.Files, f)
+	}
+	diff, err := set.Unified()
 	if err != nil {
 		return err
 	}
 	p.Patch = &Patch{
-		Path: patchPath, Verdict: v.State.String(), Offsets: v.Offsets, Conflict: v.Conflict, Fits: fits(series), Diff: diff,
-		state: v.State, changes: v.Changes,
+		Path: patchPath, Verdict: v.State.String(), Offsets: v.Offsets, Conflict: v.Conflict, Fits: fits(series),
+		Root: root, Diff: diff, state: v.State, prefix: prefix, changes: set,
 	}
 	for i, c := range series.Commits {
 		p.Patch.Commits = append(p.Patch.Commits, PatchCommit{c.Subject, v.In[i]})
@@ -324,6 +343,23 @@ func (p *Plan) judge(ctx context.Context, series *gitpatch.Series) error {
 		p.Traps = append(p.Traps, misfit(p.Source, p.Patch))
 	}
 	return nil
+}
+
+// workTree returns the top folder of the tree that dir belongs to, and dir's path
+// in it. That is the git work tree, if there is one, because ncclfix undo looks
+// for writes to that; otherwise it is dir itself.
+func workTree(dir string) (root, prefix string, err error) {
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", "", err
+	}
+	root, scope, err := checkout.Find([]string{dir})
+	if err != nil {
+		return "", "", err
+	}
+	if _, err := os.Lstat(filepath.Join(root, ".git")); err != nil {
+		return dir, ".", nil
+	}
+	return root, scope[0], nil
 }
 
 // does says what the patch step does.
@@ -351,19 +387,20 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// planInstall plans the install step.
-func (p *Plan) planInstall(o Options, set []Var, script []byte) {
-	if script == nil {
-		p.Partial = true
-		p.Notes = append(p.Notes, fmt.Sprintf("There is no %s in this checkout, and how else it is installed is not guessed. Install it as its own documentation says, with NVSHMEM_DIR set to the NVSHMEM to use.", scriptPath))
-		return
+// planInstall plans the clean and install steps.
+func (p *Plan) planInstall(o Options, set []Var, tree fs.FS, script []byte) error {
+	old, err := leftovers(tree)
+	if err != nil {
+		return err
+	}
+	if len(old) > 0 {
+		p.Steps = append(p.Steps, Step{
+			Name: "clean", Does: "remove what earlier builds left, which would be taken for new though it is linked to another NVSHMEM",
+			Dir: p.Checkout, Removes: old, Product: "nothing of it is left",
+		})
 	}
 	var env []Var
 	dir := p.Prefix
-	if p.Source == nil {
-		dir = p.env.get("NVSHMEM_DIR")
-		p.Prefix = dir
-	}
 	if dir != "" {
 		env = append(env, Var{"NVSHMEM_DIR", dir})
 	}
@@ -384,6 +421,29 @@ func (p *Plan) planInstall(o Options, set []Var, script []byte) {
 		Dir: p.Checkout, Argv: []string{"bash", "-e", scriptPath}, Set: override(env, set),
 		Product: fmt.Sprintf("a new wheel in dist/, installed for the %s on PATH, and its modules can be imported", interpreter(script)),
 	})
+	return nil
+}
+
+var leftover = regexp.MustCompile(`^(lib|temp|bdist)(\.|$)`)
+
+// leftovers returns what setuptools left in build/. setuptools builds an
+// extension anew only if its sources are younger, and knows nothing of the
+// libraries that it is linked to.
+func leftovers(tree fs.FS) ([]string, error) {
+	if info, err := fs.Stat(tree, "build"); err != nil || !info.IsDir() {
+		return nil, nil
+	}
+	entries, err := fs.ReadDir(tree, "build")
+	if err != nil {
+		return nil, fmt.Errorf("reading build: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if e.IsDir() && leftover.MatchString(e.Name()) {
+			paths = append(paths, "build/"+e.Name())
+		}
+	}
+	return paths, nil
 }
 
 var pythonCommand = regexp.MustCompile(`(?m)^\s*(?:exec\s+)?(python[0-9.]*)\s`)

@@ -542,3 +542,51 @@ func TestTrapStopsTheRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What setuptools built before is removed, once per rebuild, and nothing else.
+func TestClean(t *testing.T) {
+	w := newWorld(t)
+	has := func(path string) bool {
+		_, err := os.Stat(filepath.Join(w.checkout, path))
+		return err == nil
+	}
+	w.write("DeepEP/build/lib.linux-x86_64/old.so", "")
+	w.write("DeepEP/build/temp.linux-x86_64/old.o", "")
+	w.write("DeepEP/build/library/book", "")
+	w.write("DeepEP/build/lib.txt", "")
+	p := w.plan()
+	if d := cmp.Diff("patch configure build clean install", stepNames(p)); d != "" {
+		t.Errorf("steps (-want +got):\n%s", d)
+	}
+	if !strings.Contains(p.Text(), "    removes build/lib.linux-x86_64\n    removes build/temp.linux-x86_64\n  makes") {
+		t.Errorf("the plan does not say what it removes:\n%s", p.Text())
+	}
+	w.fault("python")
+	if _, err := p.Run(context.Background(), RunOptions{}); err == nil {
+		t.Fatal("python did not fail")
+	}
+	if has("build/lib.linux-x86_64") || has("build/temp.linux-x86_64") || !has("build/library/book") || !has("build/lib.txt") {
+		t.Error("not just what earlier builds left was removed")
+	}
+
+	// The run that resumes takes up what the failed one left.
+	w.fault("")
+	w.write("DeepEP/build/temp.linux-x86_64/new.o", "")
+	if _, err := w.plan().Run(context.Background(), RunOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !has("build/temp.linux-x86_64/new.o") {
+		t.Error("the failed run's own work was removed")
+	}
+
+	_, err := w.plan().Run(context.Background(), RunOptions{From: "install"})
+	if want := "refusing to start at install: the clean step is not done: build/temp.linux-x86_64 is of an earlier build"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := w.plan().Run(context.Background(), RunOptions{From: "clean"}); err != nil {
+		t.Error(err)
+	}
+	if has("build/temp.linux-x86_64/new.o") {
+		t.Error("the finished run's work is left")
+	}
+}

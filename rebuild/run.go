@@ -50,7 +50,7 @@ const (
 // A Report is what a run did.
 type Report struct {
 	Log         string   // file with all output
-	Undo        string   // id by which checkout.Undo takes the patch back; "" if none was written
+	Undo        string   // id by which checkout.Undo takes the patch back in Patch.Root; "" if none was written
 	Wheels      []string // that were built and installed
 	Interpreter string   // for which they are installed
 }
@@ -248,6 +248,11 @@ func (r *runner) missing(s Step) error {
 		return r.configured()
 	case "build":
 		return r.built()
+	case "clean":
+		if r.before.Key != r.plan.key || !slices.Contains(r.before.Done, s.Name) {
+			return fmt.Errorf("%s is of an earlier build", s.Removes[0])
+		}
+		return nil // what is there now is of this rebuild
 	}
 	return errors.New("it is never taken for done")
 }
@@ -288,6 +293,8 @@ func (r *runner) do(ctx context.Context, s Step, out *screen) error {
 		if err = run(s.Dir, s.Argv...); err == nil {
 			err = r.built()
 		}
+	case "clean":
+		err = r.clean(s)
 	case "install":
 		return r.install(s, run)
 	}
@@ -311,7 +318,7 @@ func header(log io.Writer, s Step, dir string, argv []string) error {
 
 // patch writes the patched files.
 func (r *runner) patch(ctx context.Context) error {
-	tree, err := checkout.Open(r.plan.Source.Dir)
+	tree, err := checkout.Open(r.plan.Patch.Root)
 	if err != nil {
 		return err
 	}
@@ -354,6 +361,21 @@ func (r *runner) built() error {
 	}
 	if missing := lacks(r.plan.Prefix); missing != "" {
 		return fmt.Errorf("%s has no %s", r.plan.Prefix, missing)
+	}
+	return nil
+}
+
+// clean removes what earlier builds left.
+func (r *runner) clean(s Step) error {
+	root, err := os.OpenRoot(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, path := range s.Removes {
+		if err := root.RemoveAll(path); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -27,6 +27,9 @@ func (p *Plan) Text() string {
 		for _, v := range s.Set {
 			fmt.Fprintf(&b, "    %s=%s\n", v.Name, quote(v.Value))
 		}
+		for _, path := range s.Removes {
+			fmt.Fprintf(&b, "    removes %s\n", path)
+		}
 		if s.Argv != nil {
 			fmt.Fprintf(&b, "    %s\n", commandLine(s.Argv))
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -106,15 +107,15 @@ func (p *Plan) setting(step, name string) string {
 }
 
 // sourceText returns a file of the source as it will be built, or "".
-func (p *Plan) sourceText(path string) string {
+func (p *Plan) sourceText(name string) string {
 	if p.Patch != nil {
 		for _, f := range p.Patch.changes.Files {
-			if f.Path == path {
+			if f.Path == path.Join(p.Patch.prefix, name) {
 				return string(f.New)
 			}
 		}
 	}
-	text, _ := os.ReadFile(filepath.Join(p.Source.Dir, filepath.FromSlash(path)))
+	text, _ := os.ReadFile(filepath.Join(p.Source.Dir, filepath.FromSlash(name)))
 	return string(text)
 }
 

@@ -457,8 +457,28 @@ func TestMailbox(t *testing.T) {
 	other := treeOf(pristine)
 	other["src/net/queue.c"].Data = []byte(strings.ReplaceAll(pristine["src/net/queue.c"], "4096", "65536"))
 	v, err = s.Judge(other)
-	if err != nil || v.State != Conflicts || v.Conflict.Commit != 5 || v.Conflict.Path != "src/net/queue.c" || len(v.Changes.Files) > 0 {
+	if err != nil || v.State != Conflicts || slices.Contains(v.In, true) || v.Conflict.Commit != 5 || v.Conflict.Path != "src/net/queue.c" || len(v.Changes.Files) > 0 {
 		t.Errorf("other tree: %+v, %v", v, err)
+	}
+}
+
+// With a commit in the tree, it is the first of the others that does not fit.
+func TestPartlyConflicts(t *testing.T) {
+	mail := func(id byte, path string) string {
+		return "From " + strings.Repeat(string(id), 40) + " Mon Sep 17 00:00:00 2001\nSubject: [PATCH] change " + path + "\n\n" +
+			"diff --git a/" + path + " b/" + path + "\n--- a/" + path + "\n+++ b/" + path + "\n@@ -1 +1 @@\n-old\n+new\n-- \n2.39.5\n\n"
+	}
+	s := parse(t, mail('a', "f")+mail('b', "g"))
+	v, err := s.Judge(treeOf(map[string]string{"f": "new\n", "g": "other\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Verdict{
+		State: Conflicts, In: []bool{true, false}, Changes: &patchers.ChangeSet{},
+		Conflict: &Conflict{Commit: 2, Subject: "change g", Path: "g", Hunk: 1, Line: 1, Patch: 19, Reason: "it does not fit", Expected: []string{"old\n"}},
+	}
+	if d := cmp.Diff(want, v); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

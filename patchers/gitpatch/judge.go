@@ -34,8 +34,8 @@ type Verdict struct {
 // reversed series fits, which is what git apply -R --check asks. A patch that
 // would fit again on top of itself, such as one that adds a line to a run of
 // equal ones, therefore counts as applied. If neither fits, commits are looked
-// for one by one, from the last; what is found counts only if the whole series
-// fits the tree without it.
+// for one by one, from the last. What is found counts if the whole series fits
+// the tree without it, or fits at least further than it fits the tree with it.
 //
 // An error means that the tree could not be read; a conflict is none.
 func (s *Series) Judge(tree fs.FS) (*Verdict, error) {
@@ -62,19 +62,20 @@ func (s *Series) Judge(tree fs.FS) (*Verdict, error) {
 	}
 	v.State = Conflicts
 	found, err := s.judgeCommits(tree)
-	if err == nil && found != nil {
+	if err != nil {
+		return nil, err
+	}
+	if found.State == Partly || found.Conflict.Commit > v.Conflict.Commit {
 		return found, nil
 	}
-	return v, err
+	return v, nil
 }
 
-// judgeCommits takes back the commits that the tree has and then makes all. It
-// returns nil if there are none or if that does not work.
+// judgeCommits takes back the commits that the tree has and then makes all.
 func (s *Series) judgeCommits(tree fs.FS) (*Verdict, error) {
-	v := &Verdict{State: Partly, In: make([]bool, len(s.Commits))}
+	v := &Verdict{State: Partly, In: make([]bool, len(s.Commits)), Changes: &patchers.ChangeSet{}}
 	conflict := (*Conflict)(nil)
 	im := &image{tree: tree}
-	any := false
 	for i := len(s.Commits) - 1; i >= 0; i-- {
 		without := im.clone()
 		_, err := without.commit(s.Commits[i].reverse())
@@ -84,16 +85,15 @@ func (s *Series) judgeCommits(tree fs.FS) (*Verdict, error) {
 			}
 			continue
 		}
-		im, v.In[i], any = without, true, true
-	}
-	if !any {
-		return nil, nil
+		im, v.In[i] = without, true
 	}
 	var err error
-	if v.Offsets, err = im.apply(s.Commits); err != nil {
-		if errors.As(err, &conflict) {
-			err = nil
-		}
+	v.Offsets, err = im.apply(s.Commits)
+	if errors.As(err, &v.Conflict) {
+		v.State = Conflicts
+		return v, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	v.Changes, err = im.changes()

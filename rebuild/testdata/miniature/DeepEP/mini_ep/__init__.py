@@ -1,0 +1,1 @@
+from mini_ep_c import built_with
