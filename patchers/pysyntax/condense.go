@@ -33,7 +33,7 @@ func (c *condensed) original(offset int) int {
 // wanted words. A function is wanted if it mentions one, or the name of a wanted
 // function of the file, or of a class with a wanted method, or a name that such
 // a word was given ("import x as y", "y = x"); of other functions only the
-// header stays. Elsewhere a statement stays if it mentions such a word, changes
+// name stays. Elsewhere a statement stays if it mentions such a word, changes
 // the flow of control, imports or defines something, or binds the name of an
 // import anew.
 func condense(text []byte, tokens []token, wanted func(word []byte) bool) *condensed {
@@ -287,6 +287,7 @@ func (c *condenser) block(from, to int) {
 		for i < end {
 			c.flush()
 			if u := c.unitAt[i]; u != nil && !u.kept {
+				c.shorten(&c.lines[i])
 				c.run(u.from, u.to)
 			} else {
 				c.block(i+1, c.lines[i].end)
@@ -367,6 +368,31 @@ func (c *condenser) run(from, to int) {
 	c.runEnd = c.tokens[c.lines[to-1].last-1].end
 }
 
+// shorten leaves out the parameters and the result of a function.
+func (c *condenser) shorten(l *logical) {
+	for i := l.first; i < l.last; i++ {
+		if t := c.tokens[i]; t.kind == tokOp && t.depth == 0 {
+			switch c.text[t.start] {
+			case '(':
+				c.copy(t.end)
+			case ')':
+				c.skip(t.start)
+				c.copy(t.end)
+				c.skip(c.tokens[l.last-1].start) // the colon
+				return
+			}
+		}
+	}
+}
+
+// skip leaves out the bytes up to the offset in text.
+func (c *condenser) skip(to int) {
+	if to > c.copied {
+		c.copied = to
+		c.out.cuts = append(c.out.cuts, cut{len(c.out.text), to - len(c.out.text)})
+	}
+}
+
 // flush ends the run at hand.
 func (c *condenser) flush() {
 	if c.runEnd == 0 {
@@ -374,9 +400,8 @@ func (c *condenser) flush() {
 	}
 	c.copy(c.runAt)
 	c.out.text = append(c.out.text, '0')
-	c.copied = c.runEnd
+	c.skip(c.runEnd)
 	c.out.omitted = append(c.out.omitted, Span{c.runAt, c.runEnd})
-	c.out.cuts = append(c.out.cuts, cut{len(c.out.text), c.runEnd - len(c.out.text)})
 	c.runEnd = 0
 }
 
