@@ -188,7 +188,7 @@ func (in Input) passed(trouble []ncclog.Event) (Answer, []Evidence) {
 // unclear returns what the parts around NCCL warn of without a known meaning.
 func (in Input) unclear() []ncclog.Event {
 	return slices.DeleteFunc(in.Log.With(ncclog.Unclear), func(e ncclog.Event) bool {
-		return e.Source == ncclog.Program || e.Source == ncclog.Python
+		return e.Source.Beside()
 	})
 }
 
