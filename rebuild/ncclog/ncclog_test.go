@@ -201,3 +201,33 @@ func BenchmarkRead(b *testing.B) {
 	}
 	b.ReportMetric(float64(usage.Maxrss)/1024, "peak-MiB") // Linux counts in KiB
 }
+
+// Whatever a program prints is read, in pieces as in one.
+func FuzzRead(f *testing.F) {
+	logs, _ := filepath.Glob("../../testdata/logs/*.log")
+	for _, name := range logs {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, 7)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, at int) {
+		whole, err := Read(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p Parser
+		at = max(0, min(at, len(data)))
+		p.Write(data[:at])
+		p.Write(data[at:])
+		if d := cmp.Diff(whole, p.Report()); d != "" {
+			t.Errorf("read in two pieces (-whole +pieces):\n%s", d)
+		}
+		for _, e := range whole.Events {
+			if e.Count < 1 || e.First > e.Last || e.Last > whole.Lines || e.Meaning == "" || e.Phase == "" {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
