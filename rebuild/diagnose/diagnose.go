@@ -178,7 +178,9 @@ func (in Input) passed(trouble []ncclog.Event) (Answer, []Evidence) {
 	case in.Status != nil:
 		return Yes, why
 	case slices.ContainsFunc(trouble, func(e ncclog.Event) bool { return e.Last > r.Line }):
-		return No, append(why, in.lines(trouble)...)
+		all := append(in.unclear(), trouble...)
+		slices.SortFunc(all, func(a, b ncclog.Event) int { return cmp.Compare(a.First, b.First) })
+		return No, append(why, in.lines(all)...)
 	case r.Line > 0:
 		return Yes, why
 	}
@@ -188,7 +190,7 @@ func (in Input) passed(trouble []ncclog.Event) (Answer, []Evidence) {
 // unclear returns what the parts around NCCL warn of without a known meaning.
 func (in Input) unclear() []ncclog.Event {
 	return slices.DeleteFunc(in.Log.With(ncclog.Unclear), func(e ncclog.Event) bool {
-		return e.Source == ncclog.Program || e.Source == ncclog.Python
+		return e.Source.Beside()
 	})
 }
 
@@ -293,6 +295,11 @@ func remedy(k ncclog.Kind, in Input) (advice, command string) {
 		return "A group was still open when the next was opened, as an earlier test left it. Destroy it at the end of each test module.", "ncclfix diff " + in.Path
 	case ncclog.DestroyTwice:
 		return "destroy_process_group was called without a group. Guard it with is_initialized().", "ncclfix check " + in.Path
+	}
+	for _, e := range in.unclear() {
+		if e.Kind == ncclog.PeerClosed || e.Kind == ncclog.StoreClosed {
+			return "A rank went away without a word: by os._exit, by a signal, or for want of memory. See its own output and the kernel's.", "dmesg"
+		}
 	}
 	return "The tests fail; their exit is not the trouble. Look at the first line above.", ""
 }

@@ -22,10 +22,15 @@ const (
 	NVSHMEM  Source = "NVSHMEM"
 	CUDA     Source = "CUDA"
 	DeepEP   Source = "DeepEP"
+	PyTorch  Source = "PyTorch" // its other parts
 	Python   Source = "Python"
 	Runner   Source = "runner" // torchrun, multiprocessing, pytest, the shell
 	Program  Source = "program"
 )
+
+// Beside reports whether the source has nothing to do with communication as such:
+// its warnings may be about anything.
+func (s Source) Beside() bool { return s == PyTorch || s == Python || s == Program }
 
 // A Level is how serious the line says it is.
 type Level string

@@ -22,11 +22,14 @@ var (
 	// the function in brackets.
 	ncclFormat = regexp.MustCompile(`(\S*?):(\d+):(\d+) \[(-?\d+)\] (?:(\S+:\d+) )?(?:\(\S*\) )?NCCL (WARN|ERROR)\b`)
 	// [W1201 00:46:44.425038426 ProcessGroupNCCL.cpp:1575], before PyTorch 2.2
-	// [W ProcessGroupNCCL.cpp:458], in Python W0219 09:17:03.837000 140066 a/b.py:858].
-	torchFormat = regexp.MustCompile(`(?:\[|^)([WEFC])(?:\d{3,4} [\d:.]+)?(?: \d+)* (?:\S*/)?(\w+\.(?:cpp|cc|h|hpp|py):\d+)\]`)
+	// [W ProcessGroupNCCL.cpp:458], with glog W20221201 00:46:44.425038 19561 a.cpp:3],
+	// in Python W0219 09:17:03.837000 140066 a/b.py:858].
+	torchFormat = regexp.MustCompile(`(?:\[|^)([WEFC])(?:\d{3,8} [\d:.]+)?(?: \d+)* (?:\S*/)?(\w+\.(?:cpp|cc|h|hpp|py):\d+)\]`)
 	// Words by which a line calls itself a warning or an error.
 	levelWord = regexp.MustCompile(`(?:^|[^\w=/.-])(WARN|WARNING|ERROR|FATAL|CRITICAL|ERR)(?:[^\w=/]|$)|(?i:\b\w*(warning|error|fatal)): `)
 )
+
+var c10dFile = regexp.MustCompile(`^(?:ProcessGroup|NCCLUtils|socket\.|Store\.|FlightRecorder)`)
 
 var torchLevels = map[byte]Level{'W': Warning, 'E': Error, 'F': Fatal, 'C': Fatal}
 
@@ -53,7 +56,7 @@ func parseFormat(line, rest []byte) (format, bool) {
 		m = torchFormat.FindSubmatchIndex(in)
 	}
 	if m != nil {
-		f.source, f.level, f.location = C10D, torchLevels[in[m[2]]], string(in[m[4]:m[5]])
+		f.source, f.level, f.location = PyTorch, torchLevels[in[m[2]]], string(in[m[4]:m[5]])
 		switch {
 		case contains(line, "TCPStore"):
 			f.source = TCPStore
@@ -61,6 +64,8 @@ func parseFormat(line, rest []byte) (format, bool) {
 			f.source = Runner
 		case strings.Contains(f.location, ".py:"):
 			f.source = Python
+		case c10dFile.MatchString(f.location) || contains(line, "[c10d]"):
+			f.source = C10D
 		}
 		// A frame of blanks and stars around another line says nothing.
 		return f, bytes.ContainsFunc(in[m[1]:], unicode.IsLetter)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -151,28 +152,82 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// largeLog is a log of the given size as a long run prints it: mostly NCCL's
-// account and the program's own lines, now and then a warning.
-func largeLog(size int) []byte {
+// A longLog gives size bytes of a log as a long run prints it: mostly NCCL's account
+// and the program's own lines, now and then a warning.
+type longLog struct {
+	size  int
+	block []byte
+	rest  []byte
+}
+
+func newLongLog(size int) *longLog {
 	var b bytes.Buffer
-	for i := 0; b.Len() < size; i++ {
+	for i := range 10_000 {
 		fmt.Fprintf(&b, "node-%d:%d:%d [%d] NCCL INFO Channel %02d/0 : %d[%d] -> %d[%d] via P2P/CUMEM/read\n", i%4, i%8+100, i%64+200, i%8, i%32, i%8, i%8, (i+1)%8, (i+1)%8)
 		fmt.Fprintf(&b, "[rank%d]: step %d loss %d.%04d lr 0.0003 grad norm 1.%03d tokens per second 182%03d\n", i%8, i, i%3, i%10000, i%1000, i%1000)
 		if i%1000 == 0 {
 			fmt.Fprintf(&b, "[rank%d]:[W1201 00:46:44.425038426 ProcessGroupNCCL.cpp:1575] Warning: WARNING: destroy_process_group() was not called before program exit\n", i%8)
 		}
 	}
-	return b.Bytes()
+	return &longLog{size: size, block: b.Bytes()}
 }
 
+func (l *longLog) Read(p []byte) (int, error) {
+	if l.size == 0 {
+		return 0, io.EOF
+	}
+	if len(l.rest) == 0 {
+		l.rest = l.block
+	}
+	n := copy(p, l.rest[:min(len(l.rest), l.size)])
+	l.rest, l.size = l.rest[n:], l.size-n
+	return n, nil
+}
+
+// One iteration reads 200 MB. The peak is that of the whole process.
 func BenchmarkRead(b *testing.B) {
-	const size = 200 << 20
-	data := largeLog(size)
-	b.SetBytes(int64(len(data)))
+	const size = 200_000_000
+	b.SetBytes(size)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Read(io.LimitReader(bytes.NewReader(data), size)); err != nil {
-			b.Fatal(err)
+		r, err := Read(newLongLog(size))
+		if err != nil || r.Lines == 0 {
+			b.Fatal(r, err)
 		}
 	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(usage.Maxrss)/1024, "peak-MiB") // Linux counts in KiB
+}
+
+// Whatever a program prints is read, in pieces as in one.
+func FuzzRead(f *testing.F) {
+	logs, _ := filepath.Glob("../../testdata/logs/*.log")
+	for _, name := range logs {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, 7)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, at int) {
+		whole, err := Read(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p Parser
+		at = max(0, min(at, len(data)))
+		p.Write(data[:at])
+		p.Write(data[at:])
+		if d := cmp.Diff(whole, p.Report()); d != "" {
+			t.Errorf("read in two pieces (-whole +pieces):\n%s", d)
+		}
+		for _, e := range whole.Events {
+			if e.Count < 1 || e.First > e.Last || e.Last > whole.Lines || e.Meaning == "" || e.Phase == "" {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
 }

@@ -111,7 +111,7 @@ func (r *Report) function() Check {
 		for _, e := range run.Output.Events {
 			line := fmt.Sprintf("%s from %s: %s", e.Meaning, e.Source, ncclog.Quote(e.Text))
 			switch {
-			case e.Meaning == ncclog.Advice, e.Meaning == ncclog.Unclear && (e.Source == ncclog.Program || e.Source == ncclog.Python):
+			case e.Meaning == ncclog.Advice, e.Meaning == ncclog.Unclear && e.Source.Beside():
 				notes.add("note: %s", line)
 			default:
 				warned = true

@@ -129,11 +129,11 @@ func TestStability(t *testing.T) {
 		}
 		defer os.Remove(f.Name())
 		defer f.Close()
-		if got := abandoned(before); got != nil {
+		if got := abandoned(before); slices.Contains(got, f.Name()) {
 			t.Errorf("abandoned: %q", got)
 		}
 		f.Close()
-		if got := abandoned(before); !cmp.Equal(got, []string{f.Name()}) {
+		if got := abandoned(before); !slices.Contains(got, f.Name()) {
 			t.Errorf("abandoned: %q", got)
 		}
 	})

@@ -3,6 +3,7 @@ package probe
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -206,9 +207,11 @@ func TestProbeQuotes(t *testing.T) {
 	}
 }
 
+var torchPython = flag.String("python", "/usr/bin/python3", "the `interpreter` with PyTorch and pytest to test against")
+
 // With real PyTorch on gloo: launchers, pytest and scripts.
 func TestProbeTorch(t *testing.T) {
-	const python = "/usr/bin/python3"
+	python := *torchPython
 	if exec.Command(python, "-c", "import torch.distributed as d; assert d.is_gloo_available() if hasattr(d, 'is_gloo_available') else d.is_available()").Run() != nil {
 		missing(t, python+" has no PyTorch")
 	}

@@ -80,7 +80,11 @@ def _opened():
 
 
 def _files():
-    """Returns (descriptor, path) of the open files, folders and null devices."""
+    """Returns (descriptor, path) of the open files, folders and null devices.
+
+    What the system keeps no name for, such as shared memory that is unlinked, is
+    not among them, nor are the kernel's own files, which drivers keep open.
+    """
     found = set()
     try:
         fds = [int(n) for n in os.listdir("/proc/self/fd")]
@@ -92,7 +96,9 @@ def _files():
             path = os.readlink("/proc/self/fd/%d" % fd)
         except OSError:
             continue  # the listing's own descriptor
-        if fd > 2 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or path == os.devnull):
+        if fd <= 2 or path.endswith(" (deleted)") or path.startswith(("/proc/", "/sys/")):
+            continue
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or path == os.devnull:
             found.add((fd, path))
     return found
 
