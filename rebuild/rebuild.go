@@ -410,9 +410,8 @@ func (p *Plan) planInstall(o Options, set []Var, tree fs.FS, script []byte) erro
 			Var{"LD_LIBRARY_PATH", prepend(filepath.Join(dir, "lib"), p.env.get("LD_LIBRARY_PATH"))},
 			Var{"PATH", prepend(filepath.Join(dir, "bin"), p.env.get("PATH"))})
 	}
-	// The wheel's version is often the same as before, and then pip would keep what
-	// is installed. Forcing it must not reinstall PyTorch with it.
 	env = append(env, Var{"PIP_FORCE_REINSTALL", "1"}, Var{"PIP_NO_DEPS", "1"})
+	p.Notes = append(p.Notes, "PIP_FORCE_REINSTALL is set because pip would keep what is installed if the new wheel has the same version, and PIP_NO_DEPS so that it does not reinstall PyTorch with it. --set changes both.")
 	if o.Jobs > 0 {
 		env = append(env, Var{"MAX_JOBS", strconv.Itoa(o.Jobs)}) // read by PyTorch's extension builder
 	}

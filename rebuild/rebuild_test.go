@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"cmake", "python", "pip"} {
-		w.write("bin/"+name, fmt.Sprintf("#!/bin/sh\nexec '%s' standin '%s' %s \"$@\"\n", self, dir, name))
+		w.write("bin/"+name, fmt.Sprintf("#!/bin/sh\nGORACE=atexit_sleep_ms=0 exec '%s' standin '%s' %s \"$@\"\n", self, dir, name))
 		if err := os.Chmod(filepath.Join(dir, "bin", name), 0o755); err != nil {
 			t.Fatal(err)
 		}

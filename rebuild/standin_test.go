@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 type call struct {
 	Argv []string
 	Dir  string
-	Env  []string // sorted, without what a shell sets by itself
+	Env  []string // sorted, without what shells and the race detector add
 }
 
 // A standIn notes how it is called, and then makes what the real program would
@@ -51,7 +51,7 @@ func (s standIn) run() error {
 	c := call{Argv: append([]string{s.name}, s.args...), Dir: cwd}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
-		if !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) {
+		if !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_", "GORACE"}, name) {
 			c.Env = append(c.Env, v)
 		}
 	}
