@@ -358,19 +358,21 @@ func TestCasesAtRunTime(t *testing.T) {
 }
 
 // The trees of DeepEP's shape need repair in the tests that do not destroy, and
-// only there; the repaired tests end without an open group.
+// only there; the repaired tests end without an open group. TestRepairAtRunTime
+// runs test_intranode.py, which the trees have in common but for its arguments.
 func TestTreesAtRunTime(t *testing.T) {
 	needTorch(t)
 	hosts := make(chan *host, 2)
 	for range cap(hosts) {
 		hosts <- startHost(t)
 	}
-	for tree, want := range map[string][]string{
-		"deepep-2025-02":           {"tests/test_internode.py", "tests/test_intranode.py", "tests/test_low_latency.py"},
-		"deepep-2025-06":           {"tests/test_internode.py", "tests/test_intranode.py", "tests/test_low_latency.py"},
-		"deepep-2025-06-intranode": {"tests/test_internode.py", "tests/test_low_latency.py"},
-		"deepep-2026-02":           nil,
-		"deepep-2026-07":           nil,
+	const internode, intranode, lowLatency = "tests/test_internode.py", "tests/test_intranode.py", "tests/test_low_latency.py"
+	for tree, c := range map[string]struct{ changed, run []string }{
+		"deepep-2025-02":           {[]string{internode, intranode, lowLatency}, []string{lowLatency}},
+		"deepep-2025-06":           {[]string{internode, intranode, lowLatency}, nil},
+		"deepep-2025-06-intranode": {[]string{internode, lowLatency}, []string{internode}},
+		"deepep-2026-02":           {},
+		"deepep-2026-07":           {},
 	} {
 		t.Run(tree, func(t *testing.T) {
 			t.Parallel()
@@ -378,13 +380,12 @@ func TestTreesAtRunTime(t *testing.T) {
 			if err := os.CopyFS(dir, os.DirFS(filepath.Join("../../testdata/trees", tree))); err != nil {
 				t.Fatal(err)
 			}
-			changed := repair(t, dir)
-			if !slices.Equal(changed, want) {
-				t.Errorf("the repair changes %q, want %q", changed, want)
+			if changed := repair(t, dir); !slices.Equal(changed, c.changed) {
+				t.Errorf("the repair changes %q, want %q", changed, c.changed)
 			}
 			h := <-hosts
 			defer func() { hosts <- h }()
-			for _, test := range changed {
+			for _, test := range c.run {
 				h.run(t, dir, 0, []string{test})
 			}
 		})

@@ -7,6 +7,7 @@ status of each process. A process is a fork of this one, which runs the program 
 __main__ and ends as every interpreter does, exit handlers included.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -64,6 +65,7 @@ def become(run, rank, env):
         runpy.run_path(path, run_name="__main__")
 
 
+gc.freeze()  # what is here now need not be looked at in every child
 job = serve()
 if job:
     become(*job)
