@@ -18,6 +18,7 @@ import (
 	"ncclfix/cmd/internal/report"
 	"ncclfix/patchers"
 	"ncclfix/patchers/pyproject"
+	"ncclfix/patchers/setuppy"
 	"ncclfix/patchers/teardown"
 )
 
@@ -43,7 +44,7 @@ func newApp() *app {
 		getenv:     os.Getenv,
 		getwd:      os.Getwd,
 		isTerminal: isTerminal,
-		patchers:   []*patchers.Patcher{teardown.Patcher, pyproject.Patcher},
+		patchers:   []*patchers.Patcher{teardown.Patcher, pyproject.Patcher, setuppy.Patcher},
 	}
 }
 

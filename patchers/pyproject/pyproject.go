@@ -28,7 +28,7 @@ var Patcher = &patchers.Patcher{
 		code("setup-show", true, true, "pytest does not show setup and teardown"),
 		code("shadowed", true, false, "another file outranks the pytest settings of pyproject.toml"),
 		code("unparsable", true, false, "pytest cannot read its configuration"),
-		code("uncallable", true, false, "pytest collects test functions that it cannot call"),
+		code("uncallable", false, false, "pytest collects test functions that it cannot call"),
 		code("minversion", false, true, "minversion is absent or below "+minVersion),
 	},
 	Run:   run,

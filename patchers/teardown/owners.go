@@ -276,7 +276,7 @@ func (f *function) opensIn(body []*pysyntax.Stmt) bool {
 
 // descend follows the one call that opens the group into its function, as long
 // as it is the last thing that happens, and only other scripts call that function
-// besides, last as well.
+// besides, last as well. From a script it may lead to another file.
 func (o *owner) descend(callers map[*function]*calls) *owner {
 	for range maxHops {
 		var opening []*event
@@ -291,7 +291,8 @@ func (o *owner) descend(callers map[*function]*calls) *owner {
 		e := opening[0]
 		isTail := slices.ContainsFunc(o.fn.tail(o.body), func(t *event) bool { return t.node == e.node })
 		g := e.fn
-		if !isTail || g.stmt == nil || callers[g].others || g.isTest() && isTestName(g.mod.path) || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
+		elsewhere := g.mod != o.fn.mod && o.fn.stmt != nil // the function of another file may serve more than this one
+		if !isTail || elsewhere || g.stmt == nil || callers[g].others || g.isTest() && isTestName(g.mod.path) || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
 			return o
 		}
 		o = &owner{role: script, fn: g, body: g.statements(), why: e}
