@@ -575,10 +575,34 @@ func (a *analysis) refusal(o *owner, opening *event) string {
 		return o.fn.qualname() + " is asynchronous, and other tasks may still use the group when it ends"
 	case o.fn.isGenerator():
 		return o.fn.qualname() + " is a generator, which may never be run to its end"
+	case o.role == worker && a.goesOn(o.fn) != nil:
+		return a.goesOn(o.fn).qualname() + " calls it in its own process as well, and goes on with the group"
 	case o.fn.mod.mayLackDistributed():
 		return "torch.distributed is imported on a condition"
 	}
 	return ""
+}
+
+// goesOn returns a function that calls f in its own process and uses
+// torch.distributed after that, or nil.
+func (a *analysis) goesOn(f *function) *function {
+	for _, g := range a.all {
+		src, end := g.mod.file.Src, len(g.mod.file.Src)
+		if g.stmt != nil {
+			end = g.stmt.End
+		}
+		uses := func(word []byte) bool {
+			_, b := g.bindingOf(string(word))
+			return b != nil && (b.isDistributed() || b.kind == bindFrom && b.mod == "torch.distributed") || string(word) == "distributed"
+		}
+		for s, events := range g.events {
+			if slices.ContainsFunc(events, func(e event) bool { return e.kind == evCall && e.fn == f }) &&
+				s.End < end && pysyntax.ContainsWord(src[s.End:end], uses) {
+				return g
+			}
+		}
+	}
+	return nil
 }
 
 // computes reports whether a way out evaluates more than names.
