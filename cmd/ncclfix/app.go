@@ -113,6 +113,7 @@ a person is needed; 2 could not do it.`,
 		newDiffCmd(a),
 		newFixCmd(a),
 		newUndoCmd(a),
+		newRebuildCmd(a),
 		newExplainCmd(a),
 		newVersionCmd(a),
 	)
