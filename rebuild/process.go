@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -29,11 +30,11 @@ type command struct {
 	env  []string
 }
 
-// run runs the command in a process group, and a session, of its own, without
-// input. What it prints goes to log as it is and to the screen line by line.
-// When run returns, nothing of the group is left. If ctx ends or log cannot be
-// written, the group is asked to end, and after some time made to; the error is
-// then the cause of ctx or that of the log.
+// run runs the command in a session of its own, without input. What it prints
+// goes to log as it is and to the screen line by line. If ctx ends or log cannot
+// be written, the process group is asked to end, and after some time made to; the
+// error is then the cause of ctx or that of the log. When run returns, nothing of
+// the session is left; on systems without /proc, of the process group.
 func (c command) run(ctx context.Context, log io.Writer, s *screen) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -59,7 +60,7 @@ func (c command) run(ctx context.Context, log io.Writer, s *screen) error {
 	if err != nil {
 		return fmt.Errorf("running %s: %w", c.argv[0], err)
 	}
-	group := -cmd.Process.Pid
+	session := cmd.Process.Pid
 
 	copied := make(chan struct{})
 	go func() {
@@ -74,15 +75,15 @@ func (c command) run(ctx context.Context, log io.Writer, s *screen) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		syscall.Kill(group, syscall.SIGTERM)
+		syscall.Kill(-session, syscall.SIGTERM)
 		select {
 		case <-ended:
 		case <-time.After(grace):
-			syscall.Kill(group, syscall.SIGKILL)
+			end(session)
 			<-ended
 		}
 	}
-	syscall.Kill(group, syscall.SIGKILL) // what stayed in the background
+	end(session) // what stayed in the background
 	out.SetReadDeadline(time.Now().Add(drain))
 	<-copied
 	s.flush()
@@ -90,6 +91,25 @@ func (c command) run(ctx context.Context, log io.Writer, s *screen) error {
 		return cause
 	}
 	return err
+}
+
+// end ends the processes of a session: the group that began it, and those that
+// programs such as ninja and shells with job control make for their children.
+func end(session int) {
+	syscall.Kill(-session, syscall.SIGKILL)
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it ended by itself
+		}
+		// The name of the program, in parentheses, may hold anything.
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) > 3 && fields[3] == strconv.Itoa(session) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // lookupEnv returns a variable of env, which is as package os has it, or "".

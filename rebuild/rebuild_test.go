@@ -419,6 +419,11 @@ func TestEndedEarly(t *testing.T) {
 			if !alive(pid) {
 				t.Fatal("nothing hangs")
 			}
+			t.Cleanup(func() {
+				if alive(pid) {
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+			})
 
 			_, err := w.plan().Run(context.Background(), RunOptions{})
 			if want := "refusing to rebuild " + w.checkout + ": another ncclfix is at it"; err == nil || err.Error() != want {

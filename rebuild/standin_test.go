@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -153,11 +154,12 @@ func (s standIn) cmake(fault string) error {
 	return fmt.Errorf("unexpected arguments %q", s.args)
 }
 
-// hang starts a process that ignores SIGTERM and never ends, notes its id, and
-// waits for it.
+// hang starts a process that ignores SIGTERM and never ends, in a process group
+// of its own, as ninja does. It notes its id and waits for it.
 func (s standIn) hang() error {
 	cmd := exec.Command("/bin/sh", "-c", `trap "" TERM; while :; do sleep 1; done`)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
