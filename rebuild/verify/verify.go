@@ -62,7 +62,7 @@ type Run struct {
 	Output    *ncclog.Report  `json:"output"`
 	Processes []probe.Process `json:"processes"`
 
-	PeakRSS   int64    `json:"peakRSS"`             // bytes, of the largest process
+	PeakRSS   int64    `json:"peakRSS"`             // bytes, of the largest process; at least about what ncclfix needs itself
 	GPUMemory *int64   `json:"gpuMemory,omitempty"` // bytes in use on all GPUs after the run
 	Segments  []string `json:"segments,omitempty"`  // left in shared memory, nobody's any more
 	Survivors []Holder `json:"survivors,omitempty"` // still running, from this run or one before it

@@ -83,8 +83,8 @@ def _files():
     """Returns (descriptor, path) of the open files and folders.
 
     What the system keeps no name for, such as shared memory that is unlinked, is
-    not among them, nor are devices and the kernel's own files: drivers keep those
-    open, and libuv, in PyTorch's store, a null device.
+    not among them, nor are devices, segments and the kernel's own files: drivers
+    keep those open, and libuv, in PyTorch's store, a null device.
     """
     found = set()
     try:
@@ -97,7 +97,7 @@ def _files():
             path = os.readlink("/proc/self/fd/%d" % fd)
         except OSError:
             continue  # the listing's own descriptor
-        if fd <= 2 or path.endswith(" (deleted)") or path.startswith(("/proc/", "/sys/")):
+        if fd <= 2 or path.endswith(" (deleted)") or path.startswith(("/dev/", "/proc/", "/sys/")):
             continue
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             found.add((fd, path))
