@@ -331,7 +331,7 @@ func TestRevisionBaseline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if filepath.Dir(filepath.Dir(filepath.Dir(base.Dir))) != filepath.Dir(root) {
+	if filepath.Dir(filepath.Dir(base.Dir)) != filepath.Dir(root) {
 		t.Errorf("%s does not lie beside %s", base.Dir, root)
 	}
 	var order []string
