@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -52,6 +53,8 @@ func TestMain(m *testing.M) {
 //   - undo gives back every byte.
 //   - the exit status says whether something is left.
 //
+// Beside testscript's conditions there is [torch].
+//
 // go test ./cmd/ncclfix -run Script/NAME -u writes what cmp finds into a script;
 // findings and want/ are written by hand, since they say what is right.
 func TestScript(t *testing.T) {
@@ -66,11 +69,25 @@ func TestScript(t *testing.T) {
 			env.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(env.WorkDir))
 			return nil
 		},
+		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   exits,
 			"repairs": repairs,
 		},
 	})
+}
+
+// condition knows torch: whether Debian's Python has PyTorch, which it must where
+// everything has to be there.
+func condition(name string) (bool, error) {
+	if name != "torch" {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	err := exec.Command("/usr/bin/python3", "-c", "import torch.distributed").Run()
+	if err != nil && os.Getenv("CI") != "" {
+		return false, fmt.Errorf("/usr/bin/python3 has no PyTorch: %w", err)
+	}
+	return err == nil, nil
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {

@@ -85,11 +85,16 @@ func RevisionBaseline(ctx context.Context, root, dir, revision string) (*Baselin
 		return nil, fmt.Errorf("laying out the baseline %q: it is no file, no id of a fix and no git revision", revision)
 	}
 	return layOut(root, dir, revision, func(tree string) error {
-		index := []string{"GIT_INDEX_FILE=" + tree + ".index"}
+		temp, err := os.MkdirTemp("", "ncclfix-index-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(temp)
+		index := []string{"GIT_INDEX_FILE=" + filepath.Join(temp, "index")}
 		if _, err := git(index, "read-tree", commit); err != nil {
 			return err
 		}
-		_, err := git(index, "checkout-index", "--all", "--prefix="+tree+string(filepath.Separator))
+		_, err = git(index, "checkout-index", "--all", "--prefix="+tree+string(filepath.Separator))
 		return err
 	})
 }
@@ -120,37 +125,29 @@ func ChangedBaseline(root, dir, name string, changes []patchers.FileChange) (*Ba
 	})
 }
 
-// layOut makes a folder beside root, or among the temporary ones if that cannot
-// be, has a tree made in it, and returns the baseline that runs there.
+// layOut makes a folder beside root, so that paths which lead out of the tree lead
+// to the same place, or among the temporary ones if that cannot be. It has a tree
+// made in it and returns the baseline that runs there.
 func layOut(root, dir, name string, fill func(tree string) error) (b *Baseline, err error) {
 	below, err := filepath.Rel(root, dir)
 	if err != nil {
 		return nil, err
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(root), ".ncclfix-baseline-")
+	tree, err := os.MkdirTemp(filepath.Dir(root), ".ncclfix-baseline-")
 	if err != nil {
-		if temp, err = os.MkdirTemp("", "ncclfix-baseline-"); err != nil {
+		if tree, err = os.MkdirTemp("", "ncclfix-baseline-"); err != nil {
 			return nil, err
 		}
 	}
-	b = &Baseline{Name: name, temp: temp}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("laying out the baseline %q: %w", name, err), b.Close())
-			b = nil
+	b = &Baseline{Name: name, Dir: filepath.Join(tree, below), temp: tree}
+	err = fill(tree)
+	if err == nil {
+		if info, serr := os.Stat(b.Dir); serr != nil || !info.IsDir() {
+			err = fmt.Errorf("it has no folder %s", below)
 		}
-	}()
-	// The folder has the checkout's name: some tests look at it.
-	tree := filepath.Join(temp, filepath.Base(root))
-	if err := os.Mkdir(tree, 0o755); err != nil {
-		return b, err
 	}
-	if err := fill(tree); err != nil {
-		return b, err
-	}
-	b.Dir = filepath.Join(tree, below)
-	if info, err := os.Stat(b.Dir); err != nil || !info.IsDir() {
-		return b, fmt.Errorf("it has no folder %s", below)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("laying out the baseline %q: %w", name, err), b.Close())
 	}
 	return b, nil
 }

@@ -54,18 +54,20 @@ func (r *Report) judge(base *Baseline) {
 // details collects lines and counts how many runs each of them is true of.
 type details struct {
 	order []string
-	count map[string]int
+	runs  map[string][]string // labels of the runs, by line
 }
 
-func (d *details) add(format string, args ...any) {
+func (d *details) add(run Run, format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	if d.count == nil {
-		d.count = map[string]int{}
+	if d.runs == nil {
+		d.runs = map[string][]string{}
 	}
-	if d.count[line] == 0 {
+	if d.runs[line] == nil {
 		d.order = append(d.order, line)
 	}
-	d.count[line]++
+	if !slices.Contains(d.runs[line], run.Label) {
+		d.runs[line] = append(d.runs[line], run.Label)
+	}
 }
 
 // lines returns what was collected, up to a screenful.
@@ -76,7 +78,7 @@ func (d *details) lines() []string {
 		if i == most {
 			return append(out, fmt.Sprintf("and %d more", len(d.order)-most))
 		}
-		if n := d.count[l]; n > 1 {
+		if n := len(d.runs[l]); n > 1 {
 			l = fmt.Sprintf("%s (%d runs)", l, n)
 		}
 		out = append(out, l)
@@ -98,11 +100,11 @@ func (r *Report) function() Check {
 	for _, run := range r.Runs {
 		switch {
 		case run.TimedOut:
-			bad.add("took longer than the time limit and was ended")
+			bad.add(run, "took longer than the time limit and was ended")
 		case run.Signal != "":
-			bad.add("was ended by a signal: %s", run.Signal)
+			bad.add(run, "was ended by a signal: %s", run.Signal)
 		case run.Status != 0:
-			bad.add("ended with status %d", run.Status)
+			bad.add(run, "ended with status %d", run.Status)
 		}
 		if run.TimedOut || run.Status != 0 {
 			failed++
@@ -112,10 +114,10 @@ func (r *Report) function() Check {
 			line := fmt.Sprintf("%s from %s: %s", e.Meaning, e.Source, ncclog.Quote(e.Text))
 			switch {
 			case e.Meaning == ncclog.Advice, e.Meaning == ncclog.Unclear && e.Source.Beside():
-				notes.add("note: %s", line)
+				notes.add(run, "note: %s", line)
 			default:
 				warned = true
-				bad.add("%s", line)
+				bad.add(run, "%s", line)
 			}
 		}
 		if warned {
@@ -146,9 +148,9 @@ func (r *Report) openGroups() Check {
 			switch p.Group {
 			case probe.Open:
 				left++
-				open.add("left open by %s", describe(p))
+				open.add(run, "left open by %s", describe(p))
 			case probe.Unknown:
-				unseen.add("not known of %s: it ended by os._exit or a signal, or still runs", describe(p))
+				unseen.add(run, "not known of %s: it ended by os._exit or a signal, or still runs", describe(p))
 			}
 		}
 	}
@@ -246,7 +248,11 @@ func (r *Report) stability() Check {
 		return c
 	}
 	// The baseline's runs leave things behind, too, but they are not judged.
-	var bad details
+	var bad, notes details
+	left := 0
+	for _, run := range r.Runs {
+		left += min(1, len(run.Segments))
+	}
 	var rss, gpu []float64
 	held := map[int][]float64{}
 	names := map[int]string{}
@@ -256,35 +262,41 @@ func (r *Report) stability() Check {
 			gpu = append(gpu, float64(*run.GPUMemory))
 		}
 		if n := len(run.Segments); n > 0 {
-			bad.add("leaves %s in /dev/shm, such as %s", count(n, "segment"), ncclog.Quote(commonName(run.Segments[0])))
+			what := fmt.Sprintf("leaves %s of shared memory, such as %s", count(n, "segment"), ncclog.Quote(commonName(run.Segments[0])))
+			if 2*left >= len(r.Runs) {
+				bad.add(run, "%s", what)
+			} else { // a leak is there in every run
+				notes.add(run, "note: %s; or another program did", what)
+			}
 		}
 		for _, p := range run.Processes {
 			for _, f := range p.LostFiles {
-				bad.add("%s ends without closing a descriptor of %s", describe(p), ncclog.Quote(f))
+				bad.add(run, "%s ends without closing a descriptor of %s", describe(p), ncclog.Quote(f))
 			}
 		}
 		for _, h := range run.Survivors {
 			if names[h.PID] == "" {
 				names[h.PID] = ncclog.Quote(h.Command)
-				bad.add("leaves a process running: %s", names[h.PID])
+				bad.add(run, "leaves a process running: %s", names[h.PID])
 			}
 			held[h.PID] = append(held[h.PID], float64(h.Descriptors))
 		}
 	}
+	last := r.Runs[len(r.Runs)-1]
 	for _, pid := range slices.Sorted(maps.Keys(held)) {
 		if f := held[pid]; rises(f) {
-			bad.add("a process that outlives its run holds more and more descriptors, %.0f, then %.0f: %s", f[0], f[len(f)-1], names[pid])
+			bad.add(last, "a process that outlives its run holds more and more descriptors, %.0f, then %.0f: %s", f[0], f[len(f)-1], names[pid])
 		}
 	}
 	if grows(rss, rssSlack) {
-		bad.add("peak memory grows from run to run: %s, then %s", mib(rss[0]), mib(rss[len(rss)-1]))
+		bad.add(last, "peak memory grows from run to run: %s, then %s", mib(rss[0]), mib(rss[len(rss)-1]))
 	}
 	if grows(gpu, gpuSlack) {
-		bad.add("GPU memory in use after a run grows: %s, then %s", mib(gpu[0]), mib(gpu[len(gpu)-1]))
+		bad.add(last, "GPU memory in use after a run grows: %s, then %s", mib(gpu[0]), mib(gpu[len(gpu)-1]))
 	}
-	c.Details = bad.lines()
+	c.Details = append(bad.lines(), notes.lines()...)
 	switch {
-	case len(c.Details) > 0:
+	case len(bad.order) > 0:
 		c.Verdict, c.Summary = Fail, "the runs leave something behind"
 	case len(r.Runs) < 6:
 		c.Verdict, c.Summary = Pass, fmt.Sprintf("%s left nothing behind; growth is judged from 6 runs on", count(len(r.Runs), "run"))

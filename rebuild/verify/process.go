@@ -186,29 +186,30 @@ func survivors(ctx context.Context, markers []string) []Holder {
 	return holders
 }
 
-// segments returns the files in /dev/shm that are this user's, by name, with
-// their inodes.
-func segments() map[string]uint64 {
+// segments returns the files in dir, where shared memory is, that are this user's,
+// by path, with their inodes.
+func segments(dir string) map[string]uint64 {
 	found := map[string]uint64{}
-	entries, err := os.ReadDir("/dev/shm")
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return found
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Getuid() {
-				found["/dev/shm/"+e.Name()] = st.Ino
+				found[filepath.Join(dir, e.Name())] = st.Ino
 			}
 		}
 	}
 	return found
 }
 
-// abandoned returns the segments that came since before was looked at and that
-// no process has open or mapped. Those in use belong to somebody, or to a survivor.
-func abandoned(before map[string]uint64) []string {
+// abandoned returns the segments in dir that came since before was looked at and
+// that no process has open or mapped. Those in use belong to somebody, or to a
+// survivor. Who made the others cannot be told.
+func abandoned(dir string, before map[string]uint64) []string {
 	fresh := map[uint64]string{}
-	for name, inode := range segments() {
+	for name, inode := range segments(dir) {
 		if before[name] != inode {
 			fresh[inode] = name
 		}
@@ -218,7 +219,7 @@ func abandoned(before map[string]uint64) []string {
 	}
 	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, l := range links {
-		if to, err := os.Readlink(l); err != nil || !strings.HasPrefix(to, "/dev/shm/") {
+		if to, err := os.Readlink(l); err != nil || !strings.HasPrefix(to, dir) {
 			continue
 		}
 		if info, err := os.Stat(l); err == nil {
@@ -233,7 +234,7 @@ func abandoned(before map[string]uint64) []string {
 			continue
 		}
 		for line := range bytes.Lines(data) {
-			if f := bytes.Fields(line); len(f) > 5 && bytes.HasPrefix(f[5], []byte("/dev/shm/")) {
+			if f := bytes.Fields(line); len(f) > 5 && strings.HasPrefix(string(f[5]), dir) {
 				inode, _ := strconv.ParseUint(string(f[4]), 10, 64)
 				delete(fresh, inode)
 			}
@@ -242,7 +243,7 @@ func abandoned(before map[string]uint64) []string {
 	// What another program's end takes away now is not this run's.
 	time.Sleep(settle)
 	var names []string
-	for name, inode := range segments() {
+	for name, inode := range segments(dir) {
 		if fresh[inode] == name {
 			names = append(names, name)
 		}

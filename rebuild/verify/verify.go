@@ -6,6 +6,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,6 +39,9 @@ type Config struct {
 	// Valgrind adds one run under valgrind, which nothing else is measured on.
 	Valgrind bool
 
+	// SharedMemory is the folder of shared memory segments; "" is /dev/shm.
+	SharedMemory string
+
 	// Logs is a folder that takes the output of each run: run-1.log, base-1.log.
 	Logs string
 
@@ -58,9 +62,9 @@ type Run struct {
 	Output    *ncclog.Report  `json:"output"`
 	Processes []probe.Process `json:"processes"`
 
-	PeakRSS   int64    `json:"peakRSS"`             // bytes, of the largest process
+	PeakRSS   int64    `json:"peakRSS"`             // bytes, of the largest process; at least about what ncclfix needs itself
 	GPUMemory *int64   `json:"gpuMemory,omitempty"` // bytes in use on all GPUs after the run
-	Segments  []string `json:"segments,omitempty"`  // left in /dev/shm, nobody's any more
+	Segments  []string `json:"segments,omitempty"`  // left in shared memory, nobody's any more
 	Survivors []Holder `json:"survivors,omitempty"` // still running, from this run or one before it
 }
 
@@ -166,7 +170,8 @@ func (s *session) run(ctx context.Context, label, dir string, argv []string, run
 	}
 	defer log.Close()
 	var parser ncclog.Parser
-	shm := segments()
+	shm := cmp.Or(s.cfg.SharedMemory, "/dev/shm")
+	before := segments(shm)
 	o, err := execute(ctx, program{argv: argv, dir: dir, env: environment(env), marker: s.markers[len(s.markers)-1], timeout: s.cfg.Timeout}, io.MultiWriter(log, &parser))
 	if err != nil || ctx.Err() != nil {
 		return false, err
@@ -179,7 +184,7 @@ func (s *session) run(ctx context.Context, label, dir string, argv []string, run
 	if r.Processes, err = probe.Read(probeDir); err != nil {
 		return false, err
 	}
-	r.Segments = abandoned(shm)
+	r.Segments = abandoned(shm, before)
 	r.GPUMemory = gpuMemory(ctx)
 	*runs = append(*runs, r)
 	if s.cfg.Ended != nil {

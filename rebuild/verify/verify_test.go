@@ -103,37 +103,44 @@ func TestStability(t *testing.T) {
 		}
 	})
 	t.Run("shared memory", func(t *testing.T) {
-		if _, err := os.Stat("/dev/shm"); err != nil {
-			t.Skip(err)
-		}
-		prefix := fmt.Sprintf("/dev/shm/ncclfix%d", os.Getpid())
-		t.Cleanup(func() {
-			left, _ := filepath.Glob(prefix + "*")
-			for _, f := range left {
-				os.Remove(f)
+		shm := t.TempDir()
+		for script, want := range map[string]Check{
+			"echo x > " + shm + "/nccl-$$":                           {Verdict: Fail, Details: []string{"leaves 1 segment of shared memory, such as " + shm + "/nccl-* (3 runs)"}},
+			"test -e once || echo x > " + shm + "/other; touch once": {Verdict: Pass, Details: []string{"note: leaves 1 segment of shared memory, such as " + shm + "/other; or another program did"}},
+			"echo x > " + shm + "/tidy-$$; rm " + shm + "/tidy-*":    {Verdict: Pass},
+		} {
+			_, checks := verdicts(t, Config{Command: sh(script), Runs: 3, SharedMemory: shm})
+			got := checks["stability"]
+			if got.Verdict != want.Verdict || !cmp.Equal(got.Details, want.Details) {
+				t.Errorf("%s: %+v", script, got)
 			}
-		})
-		_, checks := verdicts(t, Config{Command: sh("echo x > " + prefix + "-$$"), Runs: 2})
-		if c := checks["stability"]; c.Verdict != Fail || !cmp.Equal(c.Details, []string{"leaves 1 segment in /dev/shm, such as " + prefix + "-* (2 runs)"}) {
-			t.Errorf("%+v", c)
 		}
 	})
 	t.Run("shared memory in use", func(t *testing.T) {
-		if _, err := os.Stat("/dev/shm"); err != nil {
-			t.Skip(err)
-		}
-		before := segments()
-		f, err := os.Create(fmt.Sprintf("/dev/shm/ncclfix%d-used", os.Getpid()))
+		shm := t.TempDir()
+		f, err := os.Create(filepath.Join(shm, "used"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer os.Remove(f.Name())
 		defer f.Close()
-		if got := abandoned(before); slices.Contains(got, f.Name()) {
-			t.Errorf("abandoned: %q", got)
+		if err := f.Truncate(1); err != nil {
+			t.Fatal(err)
+		}
+		if got := abandoned(shm, nil); got != nil {
+			t.Errorf("open: %q", got)
+		}
+		mapped, err := syscall.Mmap(int(f.Fd()), 0, 1, syscall.PROT_READ, syscall.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
 		}
 		f.Close()
-		if got := abandoned(before); !slices.Contains(got, f.Name()) {
+		if got := abandoned(shm, nil); got != nil {
+			t.Errorf("mapped: %q", got)
+		}
+		if err := syscall.Munmap(mapped); err != nil {
+			t.Fatal(err)
+		}
+		if got := abandoned(shm, nil); !cmp.Equal(got, []string{f.Name()}) {
 			t.Errorf("abandoned: %q", got)
 		}
 	})
@@ -324,7 +331,7 @@ func TestRevisionBaseline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if filepath.Dir(filepath.Dir(filepath.Dir(base.Dir))) != filepath.Dir(root) {
+	if filepath.Dir(filepath.Dir(base.Dir)) != filepath.Dir(root) {
 		t.Errorf("%s does not lie beside %s", base.Dir, root)
 	}
 	var order []string
@@ -505,7 +512,11 @@ def worker(rank, port):
         dist.destroy_process_group()
 if __name__ == "__main__":
     s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
-    mp.spawn(worker, (port,), nprocs=2)
+    # PyTorch 1.13 may abort in a process that leaves its group open, and the other
+    # must not be ended for that.
+    context = mp.spawn(worker, (port,), nprocs=2, join=False)
+    for p in context.processes:
+        p.join()
     print("all passed")
 `
 	dir := t.TempDir()

@@ -85,8 +85,8 @@ type Process struct {
 	Backend string   `json:"backend,omitempty"` // "" unless the group is open
 	Target  *Target  `json:"target,omitempty"`  // what a multiprocessing child ran
 
-	// LostFiles are the files, folders and null devices that the process opened
-	// and left open without a Python file object to close them. Linux only.
+	// LostFiles are the files and folders that the process opened and left open
+	// without a Python file object to close them. Linux only.
 	LostFiles []string `json:"lostFiles,omitempty"`
 }
 

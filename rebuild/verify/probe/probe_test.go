@@ -230,9 +230,16 @@ def port():
     import socket
     s = socket.socket(); s.bind(("127.0.0.1", 0)); return str(s.getsockname()[1])
 `
+	// PyTorch 1.13 may abort in a process that leaves its group open, and the
+	// others must not be ended for that.
+	const spawn = `
+def spawn(*args):
+    context = mp.spawn(work, args, nprocs=2, join=False)
+    for p in context.processes: p.join()
+`
 	files := map[string]string{
 		"worker.py":  worker,
-		"spawn.py":   worker + "if __name__ == '__main__': mp.spawn(work, (port(), 'destroy' in sys.argv), nprocs=2)\n",
+		"spawn.py":   worker + spawn + "if __name__ == '__main__': spawn(port(), 'destroy' in sys.argv)\n",
 		"script.py":  worker + "work(int(os.environ['RANK']), None, 'destroy' in sys.argv)\n",
 		"test_it.py": worker + "def test_it():\n    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=port())\n    dist.init_process_group('gloo', rank=0, world_size=1)\n",
 		"loader.py": worker + "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=port())\ndist.init_process_group('gloo', rank=0, world_size=1)\n" +

@@ -80,10 +80,11 @@ def _opened():
 
 
 def _files():
-    """Returns (descriptor, path) of the open files, folders and null devices.
+    """Returns (descriptor, path) of the open files and folders.
 
     What the system keeps no name for, such as shared memory that is unlinked, is
-    not among them, nor are the kernel's own files, which drivers keep open.
+    not among them, nor are devices, segments and the kernel's own files: drivers
+    keep those open, and libuv, in PyTorch's store, a null device.
     """
     found = set()
     try:
@@ -96,9 +97,9 @@ def _files():
             path = os.readlink("/proc/self/fd/%d" % fd)
         except OSError:
             continue  # the listing's own descriptor
-        if fd <= 2 or path.endswith(" (deleted)") or path.startswith(("/proc/", "/sys/")):
+        if fd <= 2 or path.endswith(" (deleted)") or path.startswith(("/dev/", "/proc/", "/sys/")):
             continue
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or path == os.devnull:
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             found.add((fd, path))
     return found
 
