@@ -192,7 +192,7 @@ func (w *world) expected(p *Plan) []call {
 	}
 	prefix, build := p.State+"/nvshmem-3.2.5", p.State+"/build"
 	nvshmem := env("NVSHMEM_SHMEM_SUPPORT=0", "NVSHMEM_UCX_SUPPORT=0", "NVSHMEM_USE_NCCL=0", "NVSHMEM_MPI_SUPPORT=0", "NVSHMEM_IBGDA_SUPPORT=1",
-		"NVSHMEM_PMIX_SUPPORT=0", "NVSHMEM_TIMEOUT_DEVICE_POLLING=0", "NVSHMEM_USE_GDRCOPY=1")
+		"NVSHMEM_PMIX_SUPPORT=0", "NVSHMEM_TIMEOUT_DEVICE_POLLING=0", "NVSHMEM_USE_GDRCOPY=1", "NVSHMEM_BUILD_TESTS=0", "NVSHMEM_BUILD_EXAMPLES=0")
 	install := env("NVSHMEM_DIR="+prefix, "NVSHMEM_USE_NCCL=0", "LD_LIBRARY_PATH="+prefix+"/lib:/opt/lib", "PATH="+prefix+"/bin:"+w.dir+"/bin:/usr/bin:/bin",
 		"PIP_FORCE_REINSTALL=1", "PIP_NO_DEPS=1", "MAX_JOBS=3")
 	return []call{

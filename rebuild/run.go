@@ -349,15 +349,17 @@ func (r *runner) configured() error {
 // manifest is the list of installed files, which CMake writes when it is through.
 func (r *runner) manifest() string { return filepath.Join(r.plan.build, "install_manifest.txt") }
 
-// built says why NVSHMEM is not built and installed.
+// built says why NVSHMEM is not built and installed. NVSHMEM puts its headers into
+// the prefix on its own, so they are not in CMake's list (seen with 3.2.5); the
+// libraries are, and both must be there.
 func (r *runner) built() error {
 	text, err := os.ReadFile(r.manifest())
 	if err != nil {
 		return fmt.Errorf("looking for what was installed: %w", err)
 	}
-	header := filepath.Join(r.plan.Prefix, "include", "nvshmem.h")
-	if !slices.Contains(strings.Split(string(text), "\n"), header) {
-		return fmt.Errorf("%s was not installed, says %s", header, r.manifest())
+	lib := filepath.Join(r.plan.Prefix, "lib") + string(filepath.Separator)
+	if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(file string) bool { return strings.HasPrefix(file, lib) }) {
+		return fmt.Errorf("nothing was installed to %s, says %s", lib, r.manifest())
 	}
 	if missing := lacks(r.plan.Prefix); missing != "" {
 		return fmt.Errorf("%s has no %s", r.plan.Prefix, missing)

@@ -149,7 +149,7 @@ func (s standIn) cmake(fault string) error {
 			}
 		}
 		fmt.Println("[100%] Built target install")
-		return write(filepath.Join(build, "install_manifest.txt"), header+"\n"+lib)
+		return write(filepath.Join(build, "install_manifest.txt"), lib)
 	}
 	return fmt.Errorf("unexpected arguments %q", s.args)
 }
