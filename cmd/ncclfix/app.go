@@ -17,6 +17,7 @@ import (
 
 	"ncclfix/cmd/internal/report"
 	"ncclfix/patchers"
+	"ncclfix/patchers/advice"
 	"ncclfix/patchers/pyproject"
 	"ncclfix/patchers/setuppy"
 	"ncclfix/patchers/teardown"
@@ -44,7 +45,7 @@ func newApp() *app {
 		getenv:     os.Getenv,
 		getwd:      os.Getwd,
 		isTerminal: isTerminal,
-		patchers:   []*patchers.Patcher{teardown.Patcher, pyproject.Patcher, setuppy.Patcher},
+		patchers:   []*patchers.Patcher{teardown.Patcher, pyproject.Patcher, setuppy.Patcher, advice.Patcher},
 	}
 }
 
