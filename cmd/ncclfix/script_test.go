@@ -143,7 +143,7 @@ func repairs(ts *testscript.TestScript, neg bool, flags []string) {
 		cmd.Stdin = bytes.NewReader(stdin)
 		var out, errs strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &errs
-		for _, key := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES", "GOCOVERDIR"} {
+		for _, key := range []string{"PATH", "HOME", "TMPDIR", "XDG_STATE_HOME", "GORACE", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES", "GOCOVERDIR"} {
 			cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
 		}
 		code = status(ts, cmd.Run())
