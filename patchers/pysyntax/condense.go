@@ -5,10 +5,10 @@ import (
 	"sort"
 )
 
-// A condensed text is a file without the statements that nobody wants. Each run
-// of them has become the one expression 0, so what is left is in its place in
-// the block structure, and the grammar has little to read: a tree costs far more
-// than the tokens do.
+// A condensed text is a file without its comments and without the statements
+// that nobody wants. Each run of them has become the one expression 0, so what is
+// left is in its place in the block structure, and the grammar has little to
+// read: a tree costs far more than the tokens do.
 type condensed struct {
 	text    []byte
 	cuts    []cut  // by offset
@@ -16,12 +16,15 @@ type condensed struct {
 }
 
 // A cut says that offset at of the condensed text, and those behind it, are
-// moved by delta bytes in the file.
-type cut struct{ at, delta int }
+// moved by delta bytes in the file. It is that of a run if a 0 ends there.
+type cut struct {
+	at, delta int
+	isRun     bool
+}
 
-// original returns the offset in the file of an offset in the condensed text.
-// The end of a 0 is the end of the run that it stands for.
-func (c *condensed) original(offset int) int {
+// start returns the offset in the file of the byte at an offset of the condensed
+// text.
+func (c *condensed) start(offset int) int {
 	i := sort.Search(len(c.cuts), func(i int) bool { return c.cuts[i].at > offset })
 	if i == 0 {
 		return offset
@@ -29,28 +32,56 @@ func (c *condensed) original(offset int) int {
 	return offset + c.cuts[i-1].delta
 }
 
-// condense leaves out of text what cannot matter to somebody who looks for the
-// wanted words. A function is wanted if it mentions one, or the name of a wanted
-// function of the file, or of a class with a wanted method, or a name that such
-// a word was given ("import x as y", "y = x"); of other functions only the
-// name stays. Elsewhere a statement stays if it mentions such a word, changes
-// the flow of control, imports or defines something, or binds the name of an
-// import anew.
-func condense(text []byte, tokens []token, wanted func(word []byte) bool) *condensed {
-	c := &condenser{text: text, tokens: tokens, wanted: wanted}
+// end returns the offset in the file behind the byte that ends at an offset of
+// the condensed text. The end of a 0 is the end of the run that it stands for.
+func (c *condensed) end(offset int) int {
+	i := sort.Search(len(c.cuts), func(i int) bool { return c.cuts[i].at >= offset })
+	if i < len(c.cuts) && c.cuts[i].at == offset && c.cuts[i].isRun {
+		i++
+	}
+	if i == 0 {
+		return offset
+	}
+	return offset + c.cuts[i-1].delta
+}
+
+// An Interest says what a caller of ParseWanted looks for.
+type Interest struct {
+	// Word reports whether code that names the word matters.
+	Word func(word []byte) bool
+
+	// Definition reports whether a function of that name is to be known, though
+	// nothing in it may matter.
+	Definition func(name []byte) bool
+
+	// Module reports whether an import of the module is to be known, though
+	// nothing that matters may use it. The name is the first component.
+	Module func(name []byte) bool
+}
+
+// condense leaves out of text what is of no interest. A function is kept if it
+// mentions a wanted word, or the name of a kept function of the file, or of a
+// class with a kept method, or a name that such a word was given ("import x as
+// y", "y = x"). Elsewhere a statement stays if it mentions such a word, changes
+// the flow of control, defines a class, or binds the name of an import anew. Of
+// a function that is not kept, the name stays if it is such a word; so does an
+// import that something else uses which stays.
+func condense(text []byte, tokens []token, interest *Interest) *condensed {
+	c := &condenser{text: text, tokens: tokens, interest: interest}
 	c.findLines()
 	c.findUnits()
 	c.findWords()
 	c.spread()
-	c.block(0, len(c.lines))
+	c.findStaying()
+	c.emit(0, len(c.lines))
 	c.copy(len(text))
 	return &c.out
 }
 
 type condenser struct {
-	text   []byte
-	tokens []token
-	wanted func([]byte) bool
+	text     []byte
+	tokens   []token
+	interest *Interest
 
 	lines    []logical
 	units    []unit
@@ -58,10 +89,11 @@ type condenser struct {
 	words    map[string]bool // names that matter in this file, beside the wanted ones
 	imported map[string]bool // names bound by imports
 
-	out    condensed
-	copied int // offset in text up to which out is made
-	runAt  int // start of the run at hand
-	runEnd int // its end; 0 if there is none
+	out     condensed
+	copied  int // offset in text up to which out is made
+	comment int // number of the first token that may be a comment behind that
+	runAt   int // start of the run at hand
+	runEnd  int // its end; 0 if there is none
 }
 
 // A logical line is a statement, or the header of one.
@@ -71,8 +103,13 @@ type logical struct {
 	end         int // number of the first line that is not below this one
 	isDef       bool
 	isClass     bool
+	isImport    bool
+	isDecorator bool
 	isClause    bool // else, elif, except, finally: belongs to the statement before
 	isCase      bool // of a match statement, which holds nothing else
+
+	matters bool // of itself, see lineMatters
+	stays   bool // so it is in the condensed text
 }
 
 // A unit is the body of a function that is not nested in another function.
@@ -105,6 +142,10 @@ func (c *condenser) findLines() {
 			l.isDef = true
 		case "class":
 			l.isClass = true
+		case "import", "from":
+			l.isImport = true
+		case "@":
+			l.isDecorator = true
 		case "else", "elif", "except", "finally":
 			l.isClause = true
 		}
@@ -190,13 +231,15 @@ func (c *condenser) findWords() {
 			case isImport && (i+1 == l.last || string(c.word(i+1)) != "as"):
 				c.imported[string(word)] = true
 			}
-			if !c.wanted(word) {
+			if !c.interest.Word(word) {
 				continue
 			}
 			if i+2 < l.last && string(c.word(i+1)) == "as" {
 				c.words[string(c.word(i+2))] = true
 			}
-			if l.first+1 < i && c.tokens[l.first].kind == tokName && string(c.word(l.first+1)) == "=" {
+			// What a call of it returns is another matter.
+			isCalled := i+1 < l.last && c.text[c.tokens[i+1].start] == '('
+			if l.first+1 < i && !isCalled && c.tokens[l.first].kind == tokName && string(c.word(l.first+1)) == "=" {
 				c.words[string(c.word(l.first))] = true
 			}
 		}
@@ -222,7 +265,7 @@ func (c *condenser) spread() {
 				u.kept = u.kept || c.stringMatters(t)
 			case tokName:
 				name := string(c.word(t))
-				u.kept = u.kept || c.words[name] || c.wanted(c.word(t))
+				u.kept = u.kept || c.words[name] || c.interest.Word(c.word(t))
 				if name == "cls" && u.class != "" {
 					name = u.class
 				}
@@ -259,40 +302,136 @@ func (c *condenser) spread() {
 	}
 }
 
-func (c *condenser) stringMatters(t int) bool {
+// isFormat reports whether a string literal is an f-string or a t-string.
+func (c *condenser) isFormat(t int) bool {
 	text := c.word(t)
-	if bytes.IndexByte(text, '(') < 0 {
-		return false
-	}
-	return ContainsWord(text, func(word []byte) bool { return c.wanted(word) || c.words[string(word)] })
+	return bytes.ContainsAny(text[:bytes.IndexAny(text, `"'`)], "fFtT")
 }
 
-// block makes the output for lines of one block and those below them.
-func (c *condenser) block(from, to int) {
-	for i := from; i < to; {
-		end := c.lines[i].end
-		for end < to && c.lines[end].isClause {
-			end = c.lines[end].end
-		}
-		if c.mentions(&c.lines[i], "__name__") { // what a script does: all of it
-			c.flush()
-			i = end
-			continue
-		}
-		if !c.matters(i, end) {
-			c.run(i, end)
-			i = end
-			continue
-		}
-		for i < end {
-			c.flush()
-			if u := c.unitAt[i]; u != nil && !u.kept {
-				c.shorten(&c.lines[i])
-				c.run(u.from, u.to)
-			} else {
-				c.block(i+1, c.lines[i].end)
+// stringMatters reports whether a string holds calls that may matter.
+func (c *condenser) stringMatters(t int) bool {
+	text := c.word(t)
+	if !c.isFormat(t) || bytes.IndexByte(text, '(') < 0 {
+		return false
+	}
+	return ContainsWord(text, func(word []byte) bool { return c.interest.Word(word) || c.words[string(word)] })
+}
+
+// findStaying decides which lines stay.
+func (c *condenser) findStaying() {
+	for i := range c.lines {
+		c.lines[i].matters = c.lineMatters(&c.lines[i])
+	}
+	for i, u := range c.unitAt {
+		c.lines[i].matters = u.kept || c.isKnown(u)
+	}
+	c.mark(0, len(c.lines))
+	used := map[string]bool{}
+	for i := range c.lines {
+		if l := &c.lines[i]; l.stays && !l.isImport {
+			for t := l.first; t < l.last; t++ {
+				switch c.tokens[t].kind {
+				case tokName:
+					used[string(c.word(t))] = true
+				case tokString:
+					if c.isFormat(t) {
+						ContainsWord(c.word(t), func(word []byte) bool { used[string(word)] = true; return false })
+					}
+				}
 			}
-			i = c.lines[i].end
+		}
+	}
+	for i := range c.lines {
+		if l := &c.lines[i]; l.isImport && !l.matters {
+			l.matters = c.importMatters(l, used)
+		}
+	}
+	c.mark(0, len(c.lines))
+}
+
+// isKnown reports whether a function that is not kept is known by name.
+func (c *condenser) isKnown(u *unit) bool {
+	name := []byte(u.name)
+	return c.words[u.name] || c.imported[u.name] || c.interest.Word(name) || c.interest.Definition(name) ||
+		u.class != "" && bytes.HasPrefix(name, []byte("__"))
+}
+
+// importMatters reports whether an import statement binds a name that is used,
+// or comes from a module that is to be known, or binds names that it does not
+// tell.
+func (c *condenser) importMatters(l *logical, used map[string]bool) bool {
+	for i := l.first; i < l.last; i++ {
+		switch t := c.tokens[i]; {
+		case t.kind == tokOp && c.text[t.start] == '*':
+			return true
+		case t.kind == tokName && (used[string(c.word(i))] || c.interest.Module(c.word(i))):
+			return true
+		}
+	}
+	return false
+}
+
+// mark sets stays for the lines of one block and those below them, and reports
+// whether any of them stays.
+func (c *condenser) mark(from, to int) bool {
+	any := false
+	for i := from; i < to; {
+		end := c.group(i, to)
+		stays := false
+		for j := i; j < end; j = c.lines[j].end {
+			l := &c.lines[j]
+			switch u := c.unitAt[j]; {
+			case u != nil && !u.kept:
+				stays = stays || l.matters
+			case c.mentions(l, "__name__"): // what a script does: all of it
+				for k := j; k < l.end; k++ {
+					c.lines[k].stays = true
+				}
+				stays = true
+			default:
+				below := c.mark(j+1, l.end)
+				stays = stays || below || l.matters
+			}
+		}
+		if stays {
+			for j := i; j < end; j = c.lines[j].end {
+				c.lines[j].stays = true
+			}
+		}
+		any = any || stays
+		i = end
+	}
+	return any
+}
+
+// group returns the number of the line behind the statement that begins at line
+// i, its clauses included. Decorators belong to what they decorate.
+func (c *condenser) group(i, to int) int {
+	for c.lines[i].isDecorator && c.lines[i].end < to {
+		i = c.lines[i].end
+	}
+	end := c.lines[i].end
+	for end < to && c.lines[end].isClause {
+		end = c.lines[end].end
+	}
+	return end
+}
+
+// emit makes the output for lines of one block and those below them.
+func (c *condenser) emit(from, to int) {
+	for i := from; i < to; i = c.lines[i].end {
+		l := &c.lines[i]
+		if !l.stays {
+			c.run(i, l.end)
+			continue
+		}
+		c.flush()
+		if u := c.unitAt[i]; u != nil && !u.kept {
+			c.shorten(l)
+			c.run(u.from, u.to)
+			c.flush()
+		} else {
+			c.emit(i+1, l.end)
 		}
 	}
 	c.flush()
@@ -300,28 +439,18 @@ func (c *condenser) block(from, to int) {
 
 func (c *condenser) mentions(l *logical, word string) bool {
 	for i := l.first; i < l.last; i++ {
-		if string(c.word(i)) == word {
+		if c.tokens[i].kind == tokName && string(c.word(i)) == word {
 			return true
 		}
 	}
 	return false
 }
 
-// matters reports whether any of the lines must stay.
-func (c *condenser) matters(from, to int) bool {
-	for i := from; i < to; i++ {
-		if c.lineMatters(&c.lines[i]) {
-			return true
-		}
-	}
-	return false
-}
-
+// lineMatters reports whether a line must stay, whatever is around it.
 func (c *condenser) lineMatters(l *logical) bool {
-	if l.isDef || l.isClass || l.isCase || c.text[c.tokens[l.first].start] == '@' {
+	if l.isDef || l.isClass || l.isCase {
 		return true
 	}
-	binds := false // the line binds a name that an import binds
 	for i := l.first; i < l.last; i++ {
 		switch c.tokens[i].kind {
 		case tokString:
@@ -334,30 +463,51 @@ func (c *condenser) lineMatters(l *logical) bool {
 				return true // a statement of Python 2, for the grammar to refuse
 			}
 			switch string(word) {
-			case "return", "raise", "break", "continue", "yield", "import", "while":
+			case "return", "raise", "break", "continue", "yield", "while":
 				return true
-			case "for", "as":
-				binds = true
+			case "import":
+				if !l.isImport { // behind something else
+					return true
+				}
 			}
-			if c.wanted(word) || c.words[string(word)] {
+			if c.interest.Word(word) || c.words[string(word)] {
 				return true
-			}
-		case tokOp:
-			if c.tokens[i].depth == 0 && c.text[c.tokens[i].start] == '=' {
-				binds = true
 			}
 		}
 	}
-	if binds {
-		for i := l.first; i < l.last; i++ {
-			// Not in front of a dot: torch.x = y does not bind torch.
-			if c.tokens[i].kind == tokName && c.imported[string(c.word(i))] &&
-				(i+1 == l.last || c.text[c.tokens[i+1].start] != '.') {
-				return true
-			}
+	return !l.isImport && !l.isDecorator && c.rebinds(l)
+}
+
+// rebinds reports whether a line binds a name that an import binds.
+func (c *condenser) rebinds(l *logical) bool {
+	from, to := 0, 0 // the tokens that are bound
+	for i := l.first; i < l.last; i++ {
+		switch word := c.word(i); {
+		case c.tokens[i].kind == tokOp && c.tokens[i].depth == 0 && string(word) == "=" && c.isAssignment(i):
+			from, to = l.first, i
+		case c.tokens[i].kind != tokName:
+		case string(word) == "for" && i <= l.first+1:
+			from, to = i+1, l.last
+		case string(word) == "as":
+			from, to = i+1, l.last
+		case string(word) == "in" && from > l.first:
+			to = i
+		}
+	}
+	for i := from; i < to; i++ {
+		// Not in front of a dot: torch.x = y does not bind torch.
+		if c.tokens[i].kind == tokName && c.imported[string(c.word(i))] &&
+			(i+1 == l.last || c.text[c.tokens[i+1].start] != '.') {
+			return true
 		}
 	}
 	return false
+}
+
+// isAssignment reports whether the equals sign at token i is no comparison.
+func (c *condenser) isAssignment(i int) bool {
+	at := c.tokens[i].start
+	return at > 0 && bytes.IndexByte([]byte("=!<>"), c.text[at-1]) < 0 && (at+1 == len(c.text) || c.text[at+1] != '=')
 }
 
 // run adds lines to the run at hand.
@@ -376,20 +526,12 @@ func (c *condenser) shorten(l *logical) {
 			case '(':
 				c.copy(t.end)
 			case ')':
-				c.skip(t.start)
+				c.skip(t.start, false)
 				c.copy(t.end)
-				c.skip(c.tokens[l.last-1].start) // the colon
+				c.skip(c.tokens[l.last-1].start, false) // the colon
 				return
 			}
 		}
-	}
-}
-
-// skip leaves out the bytes up to the offset in text.
-func (c *condenser) skip(to int) {
-	if to > c.copied {
-		c.copied = to
-		c.out.cuts = append(c.out.cuts, cut{len(c.out.text), to - len(c.out.text)})
 	}
 }
 
@@ -400,22 +542,42 @@ func (c *condenser) flush() {
 	}
 	c.copy(c.runAt)
 	c.out.text = append(c.out.text, '0')
-	c.skip(c.runEnd)
+	c.skip(c.runEnd, true)
 	c.out.omitted = append(c.out.omitted, Span{c.runAt, c.runEnd})
 	c.runEnd = 0
 }
 
-// copy makes the output up to the offset in text.
+// skip leaves out the bytes up to the offset in text.
+func (c *condenser) skip(to int, isRun bool) {
+	if to > c.copied {
+		c.copied = to
+		c.out.cuts = append(c.out.cuts, cut{len(c.out.text), to - len(c.out.text), isRun})
+	}
+}
+
+// copy makes the output up to the offset in text, without comments.
 func (c *condenser) copy(to int) {
-	c.out.text = append(c.out.text, c.text[c.copied:to]...)
-	c.copied = to
+	for ; c.comment < len(c.tokens) && c.tokens[c.comment].start < to; c.comment++ {
+		if t := c.tokens[c.comment]; t.kind == tokComment && t.start >= c.copied {
+			c.out.text = append(c.out.text, c.text[c.copied:t.start]...)
+			c.copied = t.start
+			c.skip(t.end, false)
+		}
+	}
+	if to > c.copied {
+		c.out.text = append(c.out.text, c.text[c.copied:to]...)
+		c.copied = to
+	}
 }
 
 // restore moves all spans of the statements to their offsets in the file.
 func (c *condensed) restore(list []*Stmt) {
+	if len(c.cuts) == 0 {
+		return
+	}
 	for _, s := range list {
 		s.Span = c.span(s.Span)
-		s.Header = c.original(s.Header)
+		s.Header = c.start(s.Header)
 		for _, group := range [][]*Node{s.Decorators, s.Targets, s.Exprs} {
 			for _, n := range group {
 				c.restoreNode(n)
@@ -444,4 +606,4 @@ func (c *condensed) restoreNode(n *Node) {
 	})
 }
 
-func (c *condensed) span(s Span) Span { return Span{c.original(s.Start), c.original(s.End)} }
+func (c *condensed) span(s Span) Span { return Span{c.start(s.Start), c.end(s.End)} }

@@ -46,9 +46,8 @@ func (p *Parser) Parse(ctx context.Context, src []byte) (*File, error) {
 // Functions and statements that cannot lead to one are left out: a run of such
 // statements comes back as one expression without content that spans them all,
 // and what is wrong inside may go unnoticed. Statements that change the flow of
-// control stay, and so do imports, definitions and their decorators. A nil
-// wanted wants everything.
-func (p *Parser) ParseWanted(ctx context.Context, src []byte, wanted func(word []byte) bool) (*File, error) {
+// control stay, and so do classes. A nil interest wants everything.
+func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest) (*File, error) {
 	if len(src) > MaxSize {
 		return nil, &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
 	}
@@ -60,11 +59,11 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, wanted func(word [
 	if serr != nil {
 		return nil, serr
 	}
-	f, err := p.parse(ctx, src, src, tokens, wanted)
+	f, err := p.parse(ctx, src, src, tokens, interest)
 	if _, bad := err.(*SyntaxError); bad {
 		// Perhaps the grammar is too old for it.
 		if masked := mask(src, tokens); masked != nil {
-			if newer, merr := p.parse(ctx, src, masked, tokens, wanted); merr == nil {
+			if newer, merr := p.parse(ctx, src, masked, tokens, interest); merr == nil {
 				f, err = newer, nil
 			}
 		}
@@ -88,10 +87,10 @@ func comments(tokens []token) []Span {
 
 // parse reads what the grammar makes of text, which is src or a rewriting of it
 // that moves no byte.
-func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, wanted func([]byte) bool) (*File, error) {
+func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, interest *Interest) (*File, error) {
 	short := &condensed{text: text}
-	if wanted != nil {
-		short = condense(text, tokens, wanted)
+	if interest != nil {
+		short = condense(text, tokens, interest)
 	}
 	tree, err := p.p.ParseCtx(ctx, nil, short.text)
 	if err != nil {
@@ -112,7 +111,7 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, wa
 		body = c.block(0)
 	}
 	if c.err != nil {
-		return nil, &SyntaxError{short.original(c.err.Offset), c.err.Message}
+		return nil, &SyntaxError{short.start(c.err.Offset), c.err.Message}
 	}
 	short.restore(body)
 	return &File{Src: src, Body: body, Omitted: short.omitted}, nil

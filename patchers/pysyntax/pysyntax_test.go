@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -285,5 +286,84 @@ func TestPosition(t *testing.T) {
 	}
 	if got := LineEnd(src, 3); got != 5 {
 		t.Errorf("LineEnd = %d, want 5", got)
+	}
+}
+
+func TestParseWanted(t *testing.T) {
+	src := `import os, json  # a
+import torch
+from tools import (
+    helper,  # b
+    other,
+)
+
+@decorated  # c
+def unused(a, b=[1]) -> int:  # d
+    return compute(a)
+
+def test_known():
+    pass
+
+class Empty(Base):  # e
+    def method(self):
+        return 1
+
+# f
+def main(x=helper):  # g
+    y = compute(x)  # h
+    if y == helper:
+        y = 2
+        wanted(y)# i
+    else:
+        y = 3
+    torch = None
+    z = f"{wanted(1)}"
+    return y  # j
+`
+	word := func(want string) func([]byte) bool { return func(w []byte) bool { return string(w) == want } }
+	p := NewParser()
+	defer p.Close()
+	f, err := p.ParseWanted(t.Context(), []byte(src), &Interest{Word: word("wanted"), Definition: word("test_known"), Module: word("json")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	var visit func(list []*Stmt, indent string)
+	visit = func(list []*Stmt, indent string) {
+		for _, s := range list {
+			text := src[s.Header:s.End]
+			if len(s.Blocks) > 0 {
+				text, _, _ = strings.Cut(text, "\n")
+			} else if slices.Contains(f.Omitted, s.Span) {
+				text = "..."
+			}
+			got = append(got, indent+text)
+			for _, b := range s.Blocks {
+				visit(b.Body, indent+"  ")
+			}
+		}
+	}
+	visit(f.Body, "")
+	want := []string{
+		"import os, json",
+		"import torch", // main binds it anew
+		"from tools import (\n    helper,  # b\n    other,\n)",
+		"...",
+		"def test_known():",
+		"  ...",
+		"class Empty(Base):  # e",
+		"  ...",
+		"def main(x=helper):  # g",
+		"  ...",
+		"  if y == helper:",
+		"    ...",
+		"    wanted(y)",
+		"    ...",
+		"  torch = None",
+		`  z = f"{wanted(1)}"`,
+		"  return y",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("statements (-want +got):\n%s", d)
 	}
 }

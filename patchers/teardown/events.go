@@ -1,6 +1,7 @@
 package teardown
 
 import (
+	"slices"
 	"strings"
 
 	"ncclfix/patchers/pysyntax"
@@ -26,7 +27,7 @@ type event struct {
 	in      *function // whose statement it is
 	stmt    *pysyntax.Stmt
 	node    *pysyntax.Node
-	fn      *function // evCall, evSpawn, and evAtexit of a function of the tree
+	fn      *function // evCall, evSpawn, evAtexit of a function of the tree; evDestroy of the group that fn returned
 	name    string    // evOpen, evSpawn: the library function; evMethod: the method
 	guessed bool      // the name came through a star import
 }
@@ -198,10 +199,17 @@ func (f *function) classifyLibrary(n *pysyntax.Node, r ref) []event {
 		if r.lib == "deepspeed.initialize" && f.isFalse(n.Arg(-1, "dist_init_required")) {
 			return nil
 		}
+		if slices.ContainsFunc(n.Args, func(a pysyntax.Arg) bool { return f.needsGroup(a.Value) }) {
+			return nil
+		}
 		return []event{{kind: evOpen, name: r.lib, guessed: r.guessed}}
 	case destroys(r.lib):
-		if f.isWholeGroup(n.Arg(0, "group")) {
+		group := n.Arg(0, "group")
+		if f.isWholeGroup(group) {
 			return []event{{kind: evDestroy}}
+		}
+		if opener := f.madeBy(group); opener != nil {
+			return []event{{kind: evDestroy, fn: opener}}
 		}
 		return nil
 	}
@@ -234,6 +242,20 @@ func (f *function) classifyLibrary(n *pysyntax.Node, r ref) []event {
 	return nil
 }
 
+// needsGroup reports whether an expression asks the default group for its size or
+// for a rank, which raises if there is none (PyTorch's documentation): what takes
+// it as an argument does not open the group.
+func (f *function) needsGroup(n *pysyntax.Node) bool {
+	found := false
+	n.Walk(func(n *pysyntax.Node) bool {
+		if n.Kind == pysyntax.Call && (n.X.Name == "get_world_size" || n.X.Name == "get_rank") {
+			found = found || strings.HasPrefix(f.resolve(n.X, maxHops).lib, "torch.distributed.")
+		}
+		return !found
+	})
+	return found
+}
+
 func (f *function) lambdaDestroys(n *pysyntax.Node) bool {
 	found := false
 	n.X.Walk(func(n *pysyntax.Node) bool {
@@ -259,6 +281,29 @@ func (f *function) isWholeGroup(n *pysyntax.Node) bool {
 	lib := f.resolve(n, maxHops).lib
 	return strings.HasPrefix(lib, "torch.distributed.") && (strings.HasSuffix(lib, "group.WORLD") || strings.HasSuffix(lib, "GroupMember.WORLD") ||
 		strings.HasSuffix(lib, "._get_default_group()"))
+}
+
+// madeBy returns the function of the tree whose result a name or an attribute was
+// given, or nil.
+func (f *function) madeBy(n *pysyntax.Node) *function {
+	var value *pysyntax.Node
+	scope := f
+	switch {
+	case n.Kind == pysyntax.Name:
+		var b *binding
+		if scope, b = f.bindingOf(n.Name); b != nil && b.kind == bindValue {
+			value = b.value
+		}
+	case n.Kind == pysyntax.Attr:
+		if r := f.resolve(n.X, maxHops); r.instance != nil {
+			a := r.instance.attrs[n.Name]
+			scope, value = a.scope, a.value
+		}
+	}
+	if value == nil || value.Kind != pysyntax.Call {
+		return nil
+	}
+	return scope.resolve(value.X, maxHops).fn
 }
 
 // A spawner says which argument of a library function is run in new processes.

@@ -176,7 +176,7 @@ func (w *flow) event(e *event, s state) state {
 	case evOpen:
 		next = open
 	case evDestroy, evMethod:
-		if s == open {
+		if s == open && (e.fn == nil || e.fn.opensInside) {
 			next = closed
 		}
 	case evAtexit:
@@ -342,6 +342,9 @@ func (p *program) summarize(all []*function) {
 					dirty[f] = true
 				case evOpen, evDestroy, evMethod, evExit:
 					dirty[f] = true
+					if e.fn != nil {
+						calls(e.fn)
+					}
 				}
 			}
 		}
@@ -372,12 +375,13 @@ func (p *program) summarize(all []*function) {
 	}
 }
 
-// findClosers collects the names of methods that destroy the group, and reports
-// whether there are any.
+// findClosers collects the names of methods that destroy the group of somebody
+// else, and reports whether there are any. Methods that Python or a test runner
+// calls have names that tell nothing.
 func (p *program) findClosers(all []*function) bool {
 	p.closers = map[string]bool{}
 	for _, f := range all {
-		if f.closes && f.class != nil && f.stmt.Name != "__init__" {
+		if f.closes && !f.opensInside && f.class != nil && !f.isTeardown() && !strings.HasPrefix(f.stmt.Name, "__") {
 			p.closers[f.stmt.Name] = true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -101,31 +102,40 @@ func inserted(old, new []byte) bool {
 	return len(old) == 0
 }
 
-// FuzzParse checks that no input makes the parser panic, and that what it
-// returns lies inside the file.
+// FuzzParse checks that no input makes the parser panic, that what it returns
+// lies inside the file, also where only a part of the file is of interest.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("def f():\n  return t'{x!r:>{y}}'\n"))
 	f.Add([]byte("lazy import a\ntry: pass\nexcept A, B: pass\n"))
+	f.Add([]byte("import torch# a\n@a # b\ndef f(a=1, # c\n  b=2): # d\n  x = 1\n  # e\n  exit(f(1))# f\nfor torch in a: pass\n"))
 	p := pysyntax.NewParser()
 	f.Cleanup(p.Close)
 	f.Fuzz(func(t *testing.T, src []byte) {
-		file, err := readPython(context.Background(), p, src, nil)
-		if err != nil {
+		if _, err := readPython(context.Background(), p, src, nil); err != nil {
 			return
 		}
-		var visit func(list []*pysyntax.Stmt)
-		visit = func(list []*pysyntax.Stmt) {
+		for _, interest := range []*pysyntax.Interest{nil, interest(map[string]bool{"f": true})} {
+			file, err := readPython(context.Background(), p, src, interest)
+			if err != nil {
+				t.Fatalf("%v in a part of %q", err, src)
+			}
 			last := -1
-			for _, s := range list {
+			eachStmt(file.Body, func(s *pysyntax.Stmt) {
 				if s.Start < last || s.End < s.Start || s.End > len(src) {
 					t.Fatalf("statement [%d,%d) behind %d in %q", s.Start, s.End, last, src)
 				}
 				last = s.Start
-				for _, b := range s.Blocks {
-					visit(b.Body)
-				}
-			}
+			})
 		}
-		visit(file.Body)
 	})
+}
+
+// eachStmt calls f for all statements, those inside others included, in order.
+func eachStmt(list []*pysyntax.Stmt, f func(*pysyntax.Stmt)) {
+	for _, s := range list {
+		f(s)
+		for _, b := range s.Blocks {
+			eachStmt(b.Body, f)
+		}
+	}
 }

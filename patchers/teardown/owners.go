@@ -167,19 +167,24 @@ func (f *function) isCalledWith() bool {
 	return called
 }
 
-func (f *function) isSetup() bool {
-	switch f.name() {
+// isSetup reports whether a test runner calls f before tests.
+func (f *function) isSetup() bool { return isSetupName(f.name(), f.class != nil) }
+
+func isSetupName(name string, isMethod bool) bool {
+	switch name {
 	case "setup_module", "setUpModule", "setup_function":
-		return f.class == nil
+		return !isMethod
 	case "setUp", "setUpClass", "setup_class", "setup_method", "asyncSetUp":
-		return f.class != nil
+		return isMethod
 	}
 	return false
 }
 
 // isTeardown reports whether a test runner calls f after tests.
-func (f *function) isTeardown() bool {
-	switch f.name() {
+func (f *function) isTeardown() bool { return isTeardownName(f.name()) }
+
+func isTeardownName(name string) bool {
+	switch name {
 	case "teardown_module", "tearDownModule", "teardown_function", "teardown_class", "teardown_method",
 		"teardown", "tearDown", "tearDownClass", "asyncTearDown", "doCleanups",
 		"pytest_sessionfinish", "pytest_unconfigure", "pytest_runtest_teardown":

@@ -2,6 +2,7 @@ package teardown
 
 import (
 	"bytes"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -308,8 +309,8 @@ func (m *module) grownImport(f *function, at int, barrier bool) (vocabulary, boo
 			}
 		}
 		if as == "" {
-			if mentions(m.file.Src, name) && m.bindsAnywhere(name) {
-				return vocabulary{}, false
+			if m.usesBare(name) {
+				return vocabulary{}, false // it may mean something else
 			}
 			as = name
 			missing = append(missing, name)
@@ -342,15 +343,25 @@ func (m *module) growImport(s *pysyntax.Stmt, names []string) diff.Edit {
 
 // mentions reports whether the name occurs in src as a word.
 func mentions(src []byte, name string) bool {
-	for at := 0; ; {
-		i := bytes.Index(src[at:], []byte(name))
-		if i < 0 {
-			return false
-		}
-		start, end := at+i, at+i+len(name)
-		at = end
-		if (start == 0 || !isWord(src[start-1])) && (end == len(src) || !isWord(src[end])) {
-			return true
+	for range occurrences(src, name) {
+		return true
+	}
+	return false
+}
+
+// occurrences are the offsets at which the name occurs in src as a word.
+func occurrences(src []byte, name string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for at := 0; ; {
+			i := bytes.Index(src[at:], []byte(name))
+			if i < 0 {
+				return
+			}
+			start, end := at+i, at+i+len(name)
+			at = end
+			if (start == 0 || !isWord(src[start-1])) && (end == len(src) || !isWord(src[end])) && !yield(start) {
+				return
+			}
 		}
 	}
 }
@@ -359,10 +370,13 @@ func isWord(c byte) bool {
 	return c == '_' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
-// bindsAnywhere reports whether any scope of the module binds the name.
-func (m *module) bindsAnywhere(name string) bool {
-	for _, f := range m.allFunctions() {
-		if f.names[name] != nil {
+// usesBare reports whether the file has the name on its own, not as a member of
+// something, outside its comments.
+func (m *module) usesBare(name string) bool {
+	src := m.file.Src
+	for at := range occurrences(src, name) {
+		inComment := slices.ContainsFunc(m.file.Comments, func(c pysyntax.Span) bool { return c.Start <= at && at < c.End })
+		if !inComment && (at == 0 || src[at-1] != '.') {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"ncclfix/patchers"
+	"ncclfix/patchers/pysyntax"
 )
 
 // A source is what a byte search tells about one Python file, before anything
@@ -123,7 +124,8 @@ func (ix *index) isLibrary(file int, top string) bool {
 // seeds are what every call that opens or destroys a process group holds. A file
 // without any of them matters only through what it imports.
 var seeds = [][]byte{
-	[]byte("_process_group"),
+	[]byte("init_process_group"),
+	[]byte("destroy_process_group"),
 	[]byte("init_device_mesh"),
 	[]byte("DeviceMesh("),
 	[]byte("init_distributed"),
@@ -138,6 +140,19 @@ var basicWords = map[string]bool{
 	"init_distributed": true, "initialize": true, "atexit": true,
 	"spawn": true, "Process": true, "start_processes": true, "elastic_launch": true, "launch_agent": true,
 	"get_context": true, "WORLD": true, "exit": true, "quit": true, "_exit": true, "__main__": true,
+}
+
+// interest returns what matters in a file, where words do beside the basic ones.
+func interest(words map[string]bool) *pysyntax.Interest {
+	return &pysyntax.Interest{
+		Word: func(word []byte) bool { return basicWords[string(word)] || words[string(word)] },
+		Definition: func(name []byte) bool {
+			return bytes.HasPrefix(name, []byte("test")) || isSetupName(string(name), true) || isSetupName(string(name), false) || isTeardownName(string(name))
+		},
+		Module: func(name []byte) bool {
+			return string(name) == "torch" || string(name) == "deepspeed" || frameworks[string(name)]
+		},
+	}
 }
 
 func containsAny(src []byte, words [][]byte) bool {

@@ -158,9 +158,7 @@ func (a *analysis) parseAll(wave []int) error {
 		if err == nil {
 			p := <-free
 			words[i] = a.words(wave[i])
-			files[i], err = readPython(a.pass.Context, p, src, func(word []byte) bool {
-				return basicWords[string(word)] || words[i][string(word)]
-			})
+			files[i], err = readPython(a.pass.Context, p, src, interest(words[i]))
 			free <- p
 		}
 		var serr *pysyntax.SyntaxError
@@ -192,7 +190,7 @@ var codingCookie = regexp.MustCompile(`^(?:[^\n]*\n)?[ \t\f]*#.*?coding[:=][ \t]
 
 // readPython parses src. Text that is not UTF-8 needs a declaration, as in
 // Python; the edits then keep its bytes, since all they add is ASCII.
-func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, wanted func([]byte) bool) (*pysyntax.File, error) {
+func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, interest *pysyntax.Interest) (*pysyntax.File, error) {
 	if !utf8.Valid(src) && !codingCookie.Match(src[:min(len(src), 500)]) {
 		offset := 0
 		for offset < len(src) {
@@ -204,7 +202,7 @@ func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, wanted func
 		}
 		return nil, &pysyntax.SyntaxError{Offset: offset, Message: "not UTF-8, and no other encoding is declared"}
 	}
-	return p.ParseWanted(ctx, src, wanted)
+	return p.ParseWanted(ctx, src, interest)
 }
 
 // link computes events and summaries of everything parsed so far.
