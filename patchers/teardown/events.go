@@ -14,6 +14,7 @@ const (
 	evOpen    eventKind = iota // opens the default group, through a library
 	evDestroy                  // destroys the default group, through a library
 	evAtexit                   // registers a destroy for the end of the process
+	evHand                     // hands on fn, which counts like evAtexit if it destroys
 	evCall                     // calls fn
 	evMethod                   // calls a method of an unknown object, under a name that destroys
 	evSpawn                    // starts fn as a process
@@ -27,7 +28,7 @@ type event struct {
 	in      *function // whose statement it is
 	stmt    *pysyntax.Stmt
 	node    *pysyntax.Node
-	fn      *function // evCall, evSpawn, evAtexit of a function of the tree; evDestroy of the group that fn returned
+	fn      *function // evCall, evSpawn, evHand, evAtexit of a function of the tree; evDestroy of the group that fn returned
 	name    string    // evOpen, evSpawn: the library function; evMethod: the method
 	guessed bool      // the name came through a star import
 }
@@ -111,12 +112,13 @@ func (f *function) classify(n *pysyntax.Node) []event {
 	if t := f.spawnTarget(n, r); t != nil {
 		return []event{{kind: evSpawn, fn: t, name: f.mod.file.Text(n.X.Span)}}
 	}
-	if e, ok := f.handsOnDestroy(n); ok {
-		return []event{e}
+	out := f.handsOn(n)
+	if len(out) > 0 && out[0].kind == evAtexit {
+		return out
 	}
 	switch {
 	case r.fn != nil:
-		out := []event{{kind: evCall, fn: r.fn}}
+		out = append(out, event{kind: evCall, fn: r.fn})
 		for i := range r.fn.spawns {
 			if t := f.callable(r.fn.argument(n, i)); t != nil {
 				out = append(out, event{kind: evSpawn, fn: t, name: r.fn.qualname()})
@@ -124,7 +126,6 @@ func (f *function) classify(n *pysyntax.Node) []event {
 		}
 		return out
 	case r.class != nil:
-		var out []event
 		if init := r.class.method("__init__", maxHops); init != nil {
 			out = append(out, event{kind: evCall, fn: init})
 		}
@@ -133,39 +134,46 @@ func (f *function) classify(n *pysyntax.Node) []event {
 		}
 		return out
 	case r.lib != "":
-		return f.classifyLibrary(n, r)
+		return append(out, f.classifyLibrary(n, r)...)
 	}
 	switch method := n.X.Name; {
 	case n.X.Kind != pysyntax.Attr:
 	case method == "destroy_process_group" && len(n.Args) == 0:
-		return []event{{kind: evDestroy}}
-	case f.mod.prog.closers[method]:
-		return []event{{kind: evMethod, name: method}}
+		return append(out, event{kind: evDestroy})
+	case f.mod.prog.sought[method]:
+		return append(out, event{kind: evMethod, name: method})
 	}
-	return nil
+	return out
 }
 
-// handsOnDestroy reports whether a call hands on a function that destroys, as a
-// callback for later: atexit.register, addfinalizer, addCleanup, ExitStack.callback.
-// When that is run cannot be told, so it counts as the end of the process.
-func (f *function) handsOnDestroy(n *pysyntax.Node) (event, bool) {
+// handsOn returns the functions of the tree that a call hands on, perhaps as a
+// callback for later: addfinalizer, addCleanup, ExitStack.callback. When one is
+// run cannot be told, so one that destroys counts as the end of the process. If
+// the library's own destroy is among them, it is the only event.
+func (f *function) handsOn(n *pysyntax.Node) []event {
+	var out []event
+	add := func(r ref) bool {
+		if r.fn != nil {
+			out = append(out, event{kind: evHand, fn: r.fn})
+		}
+		return destroys(r.lib)
+	}
 	for _, a := range n.Args {
+		found := false
 		switch a.Value.Kind {
 		case pysyntax.Name, pysyntax.Attr:
-			r := f.resolve(a.Value, maxHops)
-			if destroys(r.lib) {
-				return event{kind: evAtexit}, true
-			}
-			if r.fn != nil && r.fn.closes && !r.fn.opensInside {
-				return event{kind: evAtexit, fn: r.fn}, true
-			}
+			found = add(f.resolve(a.Value, maxHops))
 		case pysyntax.Lambda:
-			if f.lambdaDestroys(a.Value) {
-				return event{kind: evAtexit}, true
-			}
+			a.Value.X.Walk(func(n *pysyntax.Node) bool {
+				found = found || n.Kind == pysyntax.Call && add(f.resolve(n.X, maxHops))
+				return true
+			})
+		}
+		if found {
+			return []event{{kind: evAtexit}}
 		}
 	}
-	return event{}, false
+	return out
 }
 
 // libraryMember reports whether a star import of the library may bring name.
@@ -252,18 +260,6 @@ func (f *function) needsGroup(n *pysyntax.Node) bool {
 			found = found || strings.HasPrefix(f.resolve(n.X, maxHops).lib, "torch.distributed.")
 		}
 		return !found
-	})
-	return found
-}
-
-func (f *function) lambdaDestroys(n *pysyntax.Node) bool {
-	found := false
-	n.X.Walk(func(n *pysyntax.Node) bool {
-		if n.Kind == pysyntax.Call {
-			r := f.resolve(n.X, maxHops)
-			found = found || destroys(r.lib) || r.fn != nil && r.fn.closes
-		}
-		return true
 	})
 	return found
 }

@@ -175,12 +175,20 @@ func (w *flow) event(e *event, s state) state {
 	switch e.kind {
 	case evOpen:
 		next = open
-	case evDestroy, evMethod:
+	case evDestroy:
 		if s == open && (e.fn == nil || e.fn.opensInside) {
+			next = closed
+		}
+	case evMethod:
+		if s == open && w.f.mod.prog.closers[e.name] {
 			next = closed
 		}
 	case evAtexit:
 		if e.fn == nil || e.fn.closes {
+			next = covered
+		}
+	case evHand:
+		if e.fn.closes && !e.fn.opensInside {
 			next = covered
 		}
 	case evCall:
@@ -321,11 +329,16 @@ func (w *flow) try(st *pysyntax.Stmt, s state) (state, bool) {
 func (p *program) summarize(all []*function) {
 	callers := map[*function][]*function{}
 	dirty := map[*function]bool{}
+	var active []*function
 	for _, f := range all {
 		for s := range f.after {
 			f.after[s] = state(s)
 		}
 		f.opening, f.closes, f.opensInside = nil, false, false
+		if len(f.events) == 0 && len(f.contexts) == 0 {
+			continue
+		}
+		active = append(active, f)
 		calls := func(g *function) {
 			if c := callers[g]; len(c) == 0 || c[len(c)-1] != f {
 				callers[g] = append(c, f)
@@ -334,7 +347,7 @@ func (p *program) summarize(all []*function) {
 		for _, events := range f.events {
 			for i := range events {
 				switch e := &events[i]; e.kind {
-				case evCall, evAtexit:
+				case evCall, evAtexit, evHand:
 					if e.fn != nil {
 						calls(e.fn)
 						break
@@ -364,7 +377,7 @@ func (p *program) summarize(all []*function) {
 			return
 		}
 		next := map[*function]bool{}
-		for _, f := range all {
+		for _, f := range active {
 			if dirty[f] && f.summarize() {
 				for _, c := range callers[f] {
 					next[c] = true
@@ -375,17 +388,16 @@ func (p *program) summarize(all []*function) {
 	}
 }
 
-// findClosers collects the names of methods that destroy the group of somebody
-// else, and reports whether there are any. Methods that Python or a test runner
-// calls have names that tell nothing.
-func (p *program) findClosers(all []*function) bool {
-	p.closers = map[string]bool{}
+// findClosers returns the names of methods that destroy the group of somebody
+// else. Methods that Python or a test runner calls have names that tell nothing.
+func findClosers(all []*function) map[string]bool {
+	closers := map[string]bool{}
 	for _, f := range all {
 		if f.closes && !f.opensInside && f.class != nil && !f.isTeardown() && !strings.HasPrefix(f.stmt.Name, "__") {
-			p.closers[f.stmt.Name] = true
+			closers[f.stmt.Name] = true
 		}
 	}
-	return len(p.closers) > 0
+	return closers
 }
 
 // maxRounds bounds the fixed point: the longest chain of calls that is followed.

@@ -14,6 +14,7 @@ type program struct {
 	ix      *index
 	modules map[int]*module // by number of the source
 	closers map[string]bool // names of methods that destroy the group
+	sought  map[string]bool // names of methods that were closers once: calls of them are events
 }
 
 // A module is one parsed file.

@@ -25,6 +25,8 @@ type source struct {
 	seed    bool  // names a function that opens or destroys a process group
 	spawns  *bool // names a function that starts processes; nil: not asked yet
 	err     error // the file could not be read
+
+	asked map[string]bool // names that were looked for in it since it was parsed last
 }
 
 // An index finds the files of a tree by module name.

@@ -49,7 +49,7 @@ func run(pass *patchers.Pass) error {
 	if err != nil {
 		return err
 	}
-	a := &analysis{pass: pass, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}}, tried: map[int]bool{}}
+	a := &analysis{pass: pass, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}}, tried: map[int]bool{}}
 	if err := a.parse(); err != nil {
 		return err
 	}
@@ -79,7 +79,9 @@ type analysis struct {
 	sources []*source
 	prog    *program
 	tried   map[int]bool // numbers of the sources that were parsed, or could not be
-	all     []*function  // of the parsed modules, by path and offset
+
+	importers [][]int     // by source, the sources that import it; made on demand
+	all       []*function // of the parsed modules, by path and offset
 
 	// By module: names that it offers, and whether they leave a group open.
 	offers map[int]map[string]bool
@@ -101,7 +103,7 @@ func (a *analysis) parse() error {
 		if err := a.parseAll(wave); err != nil {
 			return err
 		}
-		if err := a.link(); err != nil {
+		if err := a.link(wave); err != nil {
 			return err
 		}
 		wave = a.nextWave()
@@ -178,6 +180,7 @@ func (a *analysis) parseAll(wave []int) error {
 		a.tried[n] = true
 		if files[i] != nil {
 			a.prog.link(n, files[i]).words = words[i]
+			a.sources[n].asked = nil
 		} else if failed[i] != nil && a.sources[n].seed {
 			a.report(*failed[i])
 		}
@@ -205,36 +208,94 @@ func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, interest *p
 	return p.ParseWanted(ctx, src, interest)
 }
 
-// link computes events and summaries of everything parsed so far.
-func (a *analysis) link() error {
+// link brings events and summaries up to date after files were parsed.
+func (a *analysis) link(parsed []int) error {
 	a.all = nil
-	var modules []*module
 	for i := range a.sources {
 		if m := a.prog.modules[i]; m != nil {
-			modules = append(modules, m)
 			a.all = append(a.all, m.allFunctions()...)
 		}
 	}
-	for changed := true; changed; {
-		changed = false
-		for _, f := range a.all {
-			changed = f.findSpawnParams() || changed
-		}
+	if err := a.find(a.users(parsed)); err != nil {
+		return err
 	}
 	// A method of an unknown object destroys if it is named like one that does. A
 	// method that does so only through such a name makes no such name itself: a
 	// guess is not built on a guess.
 	a.prog.closers = nil
-	for range 2 {
-		if err := parallel(a.pass.Context, len(modules), func(i int) error { modules[i].find(); return nil }); err != nil {
-			return err
-		}
-		a.prog.summarize(a.all)
-		if a.prog.closers != nil || !a.prog.findClosers(a.all) {
-			break
+	a.prog.summarize(a.all)
+	closers := findClosers(a.all)
+	if len(closers) == 0 {
+		return nil
+	}
+	var users []*module
+	for i := range a.sources {
+		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(slices.Collect(maps.Keys(closers)), func(name string) bool {
+			return !a.prog.sought[name] && mentions(m.file.Src, name)
+		}) {
+			users = append(users, m)
 		}
 	}
+	maps.Copy(a.prog.sought, closers)
+	if err := a.find(users); err != nil {
+		return err
+	}
+	a.prog.closers = closers
+	a.prog.summarize(a.all)
 	return nil
+}
+
+// find records the events of modules.
+func (a *analysis) find(modules []*module) error {
+	for changed := true; changed; {
+		changed = false
+		for _, m := range modules {
+			for _, f := range m.allFunctions() {
+				changed = f.findSpawnParams() || changed
+			}
+		}
+	}
+	return parallel(a.pass.Context, len(modules), func(i int) error { modules[i].find(); return nil })
+}
+
+// users returns the parsed modules in which a name can lead to one of the files:
+// those files, and all that import them at any distance.
+func (a *analysis) users(files []int) []*module {
+	if a.importers == nil {
+		a.importers = make([][]int, len(a.sources))
+		for i, s := range a.sources {
+			for _, j := range s.imports {
+				a.importers[j] = append(a.importers[j], i)
+			}
+		}
+	}
+	seen := map[int]bool{}
+	queue := slices.Clone(files)
+	for len(queue) > 0 {
+		n := queue[0]
+		queue = queue[1:]
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		queue = append(queue, a.importers[n]...)
+		// A package leads to what stands in its folder.
+		if dir := path.Dir(a.sources[n].path); dir != "." {
+			if path.Base(a.sources[n].path) == "__init__.py" {
+				dir = path.Dir(dir)
+			}
+			if p, ok := a.prog.ix.files[path.Join(dir, "__init__.py")]; ok {
+				queue = append(queue, p)
+			}
+		}
+	}
+	var out []*module
+	for _, n := range slices.Sorted(maps.Keys(seen)) {
+		if m := a.prog.modules[n]; m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // words returns the names of functions and classes that matter to the users of
@@ -269,8 +330,8 @@ func (a *analysis) startsProcesses(n int) bool {
 // to look for in them.
 func (a *analysis) nextWave() []int {
 	wanted := map[int]bool{}
-	used := map[int]bool{} // imported by a parsed file
-	a.offers = map[int]map[string]bool{}
+	used := make([]bool, len(a.sources)) // imported by a parsed file
+	offers := map[int]map[string]bool{}
 	for n, m := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
 			used[j] = true
@@ -278,8 +339,12 @@ func (a *analysis) nextWave() []int {
 				wanted[j] = true
 			}
 		}
-		a.offers[n] = map[string]bool{}
-		m.offers(maxHops, func(name string, opens bool) { a.offers[n][name] = a.offers[n][name] || opens })
+		m.offers(maxHops, func(name string, opens bool) {
+			if offers[n] == nil {
+				offers[n] = map[string]bool{}
+			}
+			offers[n][name] = offers[n][name] || opens
+		})
 		for _, c := range m.class {
 			if slices.ContainsFunc(c.funcs(), func(f *function) bool { return f.after[none] != none }) {
 				for _, j := range c.baseModules() {
@@ -290,39 +355,77 @@ func (a *analysis) nextWave() []int {
 			}
 		}
 	}
-	for i, s := range a.sources {
-		m := a.prog.modules[i]
-		if wanted[i] || s.err != nil || a.tried[i] && m == nil || m != nil && len(m.file.Omitted) == 0 {
-			continue
+	a.offers = offers
+	candidates := map[int]bool{}
+	for n := range offers {
+		for _, i := range a.importers[n] {
+			candidates[i] = true
 		}
-		names := map[string]bool{}
-		mentions := func(word []byte) bool { return names[string(word)] }
-		if m != nil {
-			for name := range a.words(i) {
-				names[name] = !m.words[name]
-			}
-			for _, o := range m.file.Omitted {
-				wanted[i] = wanted[i] || pysyntax.ContainsWord(m.file.Src[o.Start:o.End], mentions)
-			}
-			continue
+	}
+	if len(a.prog.closers) > 0 {
+		for n := range a.prog.modules {
+			candidates[n] = true
 		}
-		for _, j := range s.imports {
-			for name, opens := range a.offers[j] {
-				if opens || used[i] || path.Base(s.path) == "conftest.py" {
-					names[name] = true
-				}
-			}
-		}
-		if len(names) == 0 {
-			continue
-		}
-		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
-		if err == nil && (pysyntax.ContainsWord(src, mentions) || used[i] && bytes.Contains(src, []byte("import *"))) {
+	}
+	list := slices.Sorted(maps.Keys(candidates))
+	interesting := make([]bool, len(list))
+	parallel(a.pass.Context, len(list), func(k int) error {
+		i := list[k]
+		interesting[k] = !wanted[i] && a.hasMore(i, used[i])
+		return nil
+	})
+	for k, i := range list {
+		if interesting[k] {
 			wanted[i] = true
 		}
 	}
-	maps.DeleteFunc(wanted, func(_ int, w bool) bool { return !w })
 	return slices.Sorted(maps.Keys(wanted))
+}
+
+// hasMore reports whether there is something to look for in file number i that
+// was not known when it was parsed, or when it was asked about last.
+func (a *analysis) hasMore(i int, used bool) bool {
+	s, m := a.sources[i], a.prog.modules[i]
+	if s.err != nil || a.tried[i] && m == nil || m != nil && len(m.file.Omitted) == 0 {
+		return false
+	}
+	if s.asked == nil {
+		s.asked = map[string]bool{}
+	}
+	var names [][]byte
+	ask := func(name string) {
+		if !s.asked[name] {
+			s.asked[name] = true
+			names = append(names, []byte(name))
+		}
+	}
+	if m != nil {
+		for name := range a.words(i) {
+			if !m.words[name] {
+				ask(name)
+			}
+		}
+		return slices.ContainsFunc(names, func(name []byte) bool {
+			for at := range occurrences(m.file.Src, string(name)) {
+				if slices.ContainsFunc(m.file.Omitted, func(o pysyntax.Span) bool { return o.Start <= at && at < o.End }) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	for _, j := range s.imports {
+		for name, opens := range a.offers[j] {
+			if opens || used || path.Base(s.path) == "conftest.py" {
+				ask(name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return false
+	}
+	src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
+	return err == nil && (slices.ContainsFunc(names, func(name []byte) bool { return mentions(src, string(name)) }) || used && bytes.Contains(src, []byte("import *")))
 }
 
 // offers calls f for the names of m whose users can matter, and says whether
