@@ -459,9 +459,6 @@ func (c *condenser) lineMatters(l *logical) bool {
 			}
 		case tokName:
 			word := c.word(i)
-			if i == l.first && (string(word) == "print" || string(word) == "exec") && i+1 < l.last && c.tokens[i+1].kind != tokOp {
-				return true // a statement of Python 2, for the grammar to refuse
-			}
 			switch string(word) {
 			case "return", "raise", "break", "continue", "yield", "while":
 				return true

@@ -306,6 +306,8 @@ func isPrefix(name []byte) bool {
 // checkLayout applies the rules of Python's tokenizer for indentation: tabs and
 // blanks must not be mixed so that their width matters, a block is indented
 // under its header and nowhere else, and a dedent goes back to an outer level.
+// The statements print and exec of Python 2 are refused as well, since the
+// grammar takes them.
 func checkLayout(src []byte, tokens []token) *SyntaxError {
 	type level struct{ col, alt int } // tabs to 8, and tabs to 1
 	stack := []level{{}}
@@ -352,6 +354,9 @@ func checkLayout(src []byte, tokens []token) *SyntaxError {
 				return &SyntaxError{first.start, "inconsistent use of tabs and spaces in indentation"}
 			}
 		}
+		if i+1 < len(tokens) && isPython2(src, first, tokens[i+1]) {
+			return &SyntaxError{first.start, "statement of Python 2"}
+		}
 		// The line opens a block if its last token is a colon outside brackets.
 		last := first
 		for ; i < len(tokens) && tokens[i].kind != tokNewline; i++ {
@@ -365,6 +370,25 @@ func checkLayout(src []byte, tokens []token) *SyntaxError {
 		return &SyntaxError{len(src), "expected an indented block"}
 	}
 	return nil
+}
+
+// isPython2 reports whether a line that begins with two tokens is a print or exec
+// statement.
+func isPython2(src []byte, first, second token) bool {
+	if word := string(src[first.start:first.end]); first.kind != tokName || word != "print" && word != "exec" {
+		return false
+	}
+	switch second.kind {
+	case tokString, tokNumber:
+		return true
+	case tokName:
+		switch string(src[second.start:second.end]) {
+		case "if", "and", "or", "in", "is", "not": // print is a name
+			return false
+		}
+		return true
+	}
+	return false
 }
 
 // lineStart returns the offset of the first byte of the line that holds at,

@@ -48,8 +48,39 @@ func (p *Parser) Parse(ctx context.Context, src []byte) (*File, error) {
 // and what is wrong inside may go unnoticed. Statements that change the flow of
 // control stay, and so do classes. A nil interest wants everything.
 func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest) (*File, error) {
+	var f *File
+	err := p.read(src, func(text []byte, tokens []token) (err error) {
+		f, err = p.parse(ctx, src, text, tokens, interest)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.Comments = comments(p.tokens)
+	return f, nil
+}
+
+// Check reports what is wrong with a file, as the error of Parse, for a third of
+// its time.
+func (p *Parser) Check(ctx context.Context, src []byte) error {
+	return p.read(src, func(text []byte, _ []token) error {
+		tree, err := p.tree(ctx, text)
+		if err != nil {
+			return err
+		}
+		defer tree.Close()
+		if serr := p.syntaxError(tree); serr != nil {
+			return serr
+		}
+		return nil
+	})
+}
+
+// read calls f with src and its tokens, and again with a rewriting of src in
+// older syntax if f returned a *SyntaxError: perhaps the grammar is too old.
+func (p *Parser) read(src []byte, f func(text []byte, tokens []token) error) error {
 	if len(src) > MaxSize {
-		return nil, &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
+		return &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
 	}
 	tokens, serr := lex(p.tokens[:0], src)
 	if serr == nil {
@@ -57,22 +88,15 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest
 		serr = checkLayout(src, tokens)
 	}
 	if serr != nil {
-		return nil, serr
+		return serr
 	}
-	f, err := p.parse(ctx, src, src, tokens, interest)
+	err := f(src, tokens)
 	if _, bad := err.(*SyntaxError); bad {
-		// Perhaps the grammar is too old for it.
-		if masked := mask(src, tokens); masked != nil {
-			if newer, merr := p.parse(ctx, src, masked, tokens, interest); merr == nil {
-				f, err = newer, nil
-			}
+		if masked := mask(src, tokens); masked != nil && f(masked, tokens) == nil {
+			return nil
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	f.Comments = comments(tokens)
-	return f, nil
+	return err
 }
 
 func comments(tokens []token) []Span {
@@ -92,29 +116,46 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 	if interest != nil {
 		short = condense(text, tokens, interest)
 	}
-	tree, err := p.p.ParseCtx(ctx, nil, short.text)
+	tree, err := p.tree(ctx, short.text)
 	if err != nil {
-		p.p.Reset() // or the next call would resume this parse
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, fmt.Errorf("parsing Python: %w", err)
+		return nil, err
 	}
 	defer tree.Close()
-	root := tree.RootNode()
-	c := converter{text: short.text, symbols: p.symbols, cursor: sitter.NewTreeCursor(root)}
-	defer c.cursor.Close()
-	var body []*Stmt
-	if root.HasError() {
-		c.err = c.findError(0)
-	} else {
-		body = c.block(0)
+	if serr := p.syntaxError(tree); serr != nil {
+		return nil, &SyntaxError{short.start(serr.Offset), serr.Message}
 	}
+	c := converter{text: short.text, symbols: p.symbols, cursor: sitter.NewTreeCursor(tree.RootNode())}
+	defer c.cursor.Close()
+	body := c.block(0)
 	if c.err != nil {
 		return nil, &SyntaxError{short.start(c.err.Offset), c.err.Message}
 	}
 	short.restore(body)
 	return &File{Src: src, Body: body, Omitted: short.omitted}, nil
+}
+
+// tree returns what the grammar makes of text. It must be closed.
+func (p *Parser) tree(ctx context.Context, text []byte) (*sitter.Tree, error) {
+	tree, err := p.p.ParseCtx(ctx, nil, text)
+	if err == nil {
+		return tree, nil
+	}
+	p.p.Reset() // or the next call would resume this parse
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return nil, fmt.Errorf("parsing Python: %w", err)
+}
+
+// syntaxError returns the first place that the grammar could not read, or nil.
+func (p *Parser) syntaxError(tree *sitter.Tree) *SyntaxError {
+	root := tree.RootNode()
+	if !root.HasError() {
+		return nil
+	}
+	c := converter{symbols: p.symbols, cursor: sitter.NewTreeCursor(root)}
+	defer c.cursor.Close()
+	return c.findError(0)
 }
 
 // A symbol is a node kind of the grammar, as far as it is told apart.

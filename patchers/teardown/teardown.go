@@ -64,7 +64,7 @@ func check(path string, _, new []byte) error {
 	}
 	p := pysyntax.NewParser()
 	defer p.Close()
-	_, err := p.Parse(context.Background(), new)
+	err := p.Check(context.Background(), new)
 	var serr *pysyntax.SyntaxError
 	if errors.As(err, &serr) {
 		line, column := pysyntax.Position(new, serr.Offset)
