@@ -54,11 +54,15 @@ type Tree struct {
 	Files []string
 }
 
-// Options change what repairs look like.
+// Options say what is asked for, and what repairs look like.
 type Options struct {
 	// Barrier puts a barrier in front of each inserted destroy. Off by default:
 	// on PyTorch 2.11 a barrier without device_ids warns on its own.
 	Barrier bool
+
+	// Wants says which codes are asked for; nil is all of them. What costs much
+	// and is not asked for can be left out; reporting it does no harm.
+	Wants func(code string) bool
 }
 
 // A Pass is one patcher at work on one tree.
@@ -71,6 +75,9 @@ type Pass struct {
 	// the patcher does not list, or a fix whose edits do not fit their base.
 	Report func(Finding)
 }
+
+// Wants reports whether findings of the code are asked for.
+func (p *Pass) Wants(code string) bool { return p.Options.Wants == nil || p.Options.Wants(code) }
 
 // A Position is a place in a file of the tree. Line and Column count from 1,
 // columns in bytes. Line 0 means the file as a whole.

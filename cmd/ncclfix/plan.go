@@ -144,7 +144,7 @@ func (p *plan) fill(ctx context.Context, all []*patchers.Patcher) error {
 	if err != nil {
 		return err
 	}
-	findings, err := patchers.Analyze(ctx, p.tree, patchers.Options{Barrier: p.settings.Barrier}, p.needed(all))
+	findings, err := patchers.Analyze(ctx, p.tree, patchers.Options{Barrier: p.settings.Barrier, Wants: p.selects}, p.needed(all))
 	if err != nil {
 		return err
 	}
