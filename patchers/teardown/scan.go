@@ -22,7 +22,8 @@ import (
 type source struct {
 	path    string
 	imports []int // files of the tree that it imports, as far as can be told from the text
-	seed    bool  // names a function that opens or destroys a process group
+	opens   bool  // names a function that opens a process group
+	closes  bool  // names the function that destroys one
 	spawns  *bool // names a function that starts processes; nil: not asked yet
 	err     error // the file could not be read
 
@@ -123,15 +124,19 @@ func (ix *index) isLibrary(file int, top string) bool {
 	return (top == "torch" || top == "deepspeed") && strings.Contains("/"+ix.paths[file], "/"+top+"/")
 }
 
-// seeds are what every call that opens or destroys a process group holds. A file
-// without any of them matters only through what it imports.
-var seeds = [][]byte{
-	[]byte("init_process_group"),
-	[]byte("destroy_process_group"),
-	[]byte("init_device_mesh"),
-	[]byte("DeviceMesh("),
-	[]byte("init_distributed"),
+// isSeed reports whether a file is parsed whatever the others are: it opens a
+// process group, or it may destroy those of tests that do not import it.
+func (s *source) isSeed() bool {
+	return s.opens || s.closes && path.Base(s.path) == "conftest.py"
 }
+
+// openers are what every call that opens a process group holds, and closer what
+// every call holds that destroys one. A file without any of them matters only
+// through what it imports.
+var (
+	openers = [][]byte{[]byte("init_process_group"), []byte("init_device_mesh"), []byte("DeviceMesh("), []byte("init_distributed")}
+	closer  = []byte("destroy_process_group")
+)
 
 var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
 
@@ -171,15 +176,22 @@ func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
 	}
 	ix := newIndex(paths)
 	sources := make([]*source, len(paths))
+	var buffers sync.Pool // files are read, searched and forgotten
 	err := parallel(ctx, len(paths), func(i int) error {
 		s := &source{path: paths[i]}
 		sources[i] = s
-		src, err := fs.ReadFile(tree.FS, s.path)
+		buf, _ := buffers.Get().(*bytes.Buffer)
+		if buf == nil {
+			buf = new(bytes.Buffer)
+		}
+		defer buffers.Put(buf)
+		src, err := readInto(buf, tree.FS, s.path)
 		if err != nil {
 			s.err = err
 			return nil
 		}
-		s.seed = containsAny(src, seeds) || bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
+		s.opens = containsAny(src, openers) || bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
+		s.closes = bytes.Contains(src, closer)
 		for _, name := range importedModules(src) {
 			if j, ok := ix.resolve(s.path, name); ok && j != i {
 				s.imports = append(s.imports, j)
@@ -188,6 +200,22 @@ func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
 		return nil
 	})
 	return sources, ix, err
+}
+
+// readInto reads a file into the buffer. What it returns is good until the buffer
+// is used again.
+func readInto(buf *bytes.Buffer, fsys fs.FS, name string) ([]byte, error) {
+	buf.Reset()
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil {
+		buf.Grow(int(min(info.Size(), pysyntax.MaxSize)) + bytes.MinRead)
+	}
+	_, err = buf.ReadFrom(f)
+	return buf.Bytes(), err
 }
 
 // importedModules returns the module names that the import statements of src

@@ -80,7 +80,7 @@ type analysis struct {
 	prog    *program
 	tried   map[int]bool // numbers of the sources that were parsed, or could not be
 
-	importers [][]int     // by source, the sources that import it; made on demand
+	importers [][]int     // by source, the sources that import it
 	all       []*function // of the parsed modules, by path and offset
 
 	// By module: names that it offers, and whether they leave a group open.
@@ -90,23 +90,34 @@ type analysis struct {
 // parse parses the files that can matter: those that name a group function, and
 // those that use what such a file offers, until there are no more.
 func (a *analysis) parse() error {
-	var wave []int
+	a.importers = make([][]int, len(a.sources))
 	for i, s := range a.sources {
-		if s.err != nil {
-			a.report(patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path}, Message: unreadable(s.err)})
-			a.tried[i] = true
-		} else if s.seed {
-			wave = append(wave, i)
+		for _, j := range s.imports {
+			a.importers[j] = append(a.importers[j], i)
 		}
 	}
-	for len(wave) > 0 {
+	// What others import comes first: they are read with its names in mind.
+	var wave, last []int
+	for i, s := range a.sources {
+		switch {
+		case s.err != nil:
+			a.report(patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path}, Message: unreadable(s.err)})
+			a.tried[i] = true
+		case s.isSeed() && len(a.importers[i]) > 0:
+			wave = append(wave, i)
+		case s.isSeed():
+			last = append(last, i)
+		}
+	}
+	for len(wave)+len(last) > 0 {
 		if err := a.parseAll(wave); err != nil {
 			return err
 		}
 		if err := a.link(wave); err != nil {
 			return err
 		}
-		wave = a.nextWave()
+		wave = slices.Compact(slices.Sorted(slices.Values(append(a.nextWave(), last...))))
+		last = nil
 	}
 	return nil
 }
@@ -181,7 +192,7 @@ func (a *analysis) parseAll(wave []int) error {
 		if files[i] != nil {
 			a.prog.link(n, files[i]).words = words[i]
 			a.sources[n].asked = nil
-		} else if failed[i] != nil && a.sources[n].seed {
+		} else if failed[i] != nil && (a.sources[n].opens || a.sources[n].closes) {
 			a.report(*failed[i])
 		}
 	}
@@ -261,14 +272,6 @@ func (a *analysis) find(modules []*module) error {
 // users returns the parsed modules in which a name can lead to one of the files:
 // those files, and all that import them at any distance.
 func (a *analysis) users(files []int) []*module {
-	if a.importers == nil {
-		a.importers = make([][]int, len(a.sources))
-		for i, s := range a.sources {
-			for _, j := range s.imports {
-				a.importers[j] = append(a.importers[j], i)
-			}
-		}
-	}
 	seen := map[int]bool{}
 	queue := slices.Clone(files)
 	for len(queue) > 0 {
@@ -335,7 +338,7 @@ func (a *analysis) nextWave() []int {
 	for n, m := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
 			used[j] = true
-			if !a.tried[j] && a.startsProcesses(j) {
+			if !a.tried[j] && (a.sources[j].closes || a.startsProcesses(j)) {
 				wanted[j] = true
 			}
 		}
