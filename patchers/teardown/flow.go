@@ -2,6 +2,7 @@ package teardown
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"ncclfix/patchers/pysyntax"
@@ -327,37 +328,34 @@ func (w *flow) try(st *pysyntax.Stmt, s state) (state, bool) {
 // the functions that touch the group themselves and goes on to their callers, so
 // that the others cost nothing.
 func (p *program) summarize(all []*function) {
-	callers := map[*function][]*function{}
-	dirty := map[*function]bool{}
-	var active []*function
+	p.active = p.active[:0]
 	for _, f := range all {
 		for s := range f.after {
 			f.after[s] = state(s)
 		}
-		f.opening, f.closes, f.opensInside = nil, false, false
-		if len(f.events) == 0 && len(f.contexts) == 0 {
-			continue
+		f.opening, f.closes, f.opensInside, f.callers = nil, false, false, nil
+		if len(f.events) > 0 || len(f.contexts) > 0 {
+			p.active = append(p.active, f)
 		}
-		active = append(active, f)
+	}
+	for _, f := range p.active {
 		calls := func(g *function) {
-			if c := callers[g]; len(c) == 0 || c[len(c)-1] != f {
-				callers[g] = append(c, f)
+			if n := len(g.callers); n == 0 || g.callers[n-1] != f {
+				g.callers = append(g.callers, f)
 			}
 		}
+		f.stale = false
 		for _, events := range f.events {
 			for i := range events {
-				switch e := &events[i]; e.kind {
-				case evCall, evAtexit, evHand:
-					if e.fn != nil {
-						calls(e.fn)
-						break
-					}
-					dirty[f] = true
+				e := &events[i]
+				if e.fn != nil && e.kind != evSpawn {
+					calls(e.fn)
+				}
+				switch e.kind {
 				case evOpen, evDestroy, evMethod, evExit:
-					dirty[f] = true
-					if e.fn != nil {
-						calls(e.fn)
-					}
+					f.stale = true
+				case evAtexit:
+					f.stale = f.stale || e.fn == nil
 				}
 			}
 		}
@@ -371,20 +369,41 @@ func (p *program) summarize(all []*function) {
 			}
 		}
 	}
-	// In the order of the functions, so that the result does not depend on maps.
-	for range maxRounds {
-		if len(dirty) == 0 {
-			return
+	p.settle()
+}
+
+// guess takes the names for those of methods that destroy the group, and brings
+// the summaries to a fixed point again.
+func (p *program) guess(closers map[string]bool) {
+	p.closers = closers
+	for _, f := range p.active {
+		for _, events := range f.events {
+			f.stale = f.stale || slices.ContainsFunc(events, func(e event) bool { return e.kind == evMethod && closers[e.name] })
 		}
-		next := map[*function]bool{}
-		for _, f := range active {
-			if dirty[f] && f.summarize() {
-				for _, c := range callers[f] {
-					next[c] = true
+	}
+	p.settle()
+}
+
+// settle computes stale summaries, and those of callers as long as they change.
+// It goes in the order of the functions, so that the result does not depend on
+// maps.
+func (p *program) settle() {
+	for range maxRounds {
+		var next []*function
+		for _, f := range p.active {
+			if f.stale {
+				f.stale = false
+				if f.summarize() {
+					next = append(next, f.callers...)
 				}
 			}
 		}
-		dirty = next
+		if len(next) == 0 {
+			return
+		}
+		for _, f := range next {
+			f.stale = true
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ type program struct {
 	modules map[int]*module // by number of the source
 	closers map[string]bool // names of methods that destroy the group
 	sought  map[string]bool // names of methods that were closers once: calls of them are events
+	active  []*function     // with events, in the order of the tree
 }
 
 // A module is one parsed file.
@@ -65,6 +66,8 @@ type function struct {
 	opensInside bool             // opens a group at some point, whatever becomes of it
 	repaired    bool             // a planned repair destroys the group at its end
 	spawns      map[int]bool     // parameters that it starts as processes
+	callers     []*function      // whose summaries depend on this one
+	stale       bool             // the summary is to be computed anew
 }
 
 // A class is a class definition.

@@ -240,19 +240,20 @@ func (a *analysis) link(parsed []int) error {
 		return nil
 	}
 	var users []*module
+	fresh := slices.DeleteFunc(slices.Collect(maps.Keys(closers)), func(name string) bool { return a.prog.sought[name] })
 	for i := range a.sources {
-		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(slices.Collect(maps.Keys(closers)), func(name string) bool {
-			return !a.prog.sought[name] && mentions(m.file.Src, name)
-		}) {
+		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(fresh, func(name string) bool { return mentions(m.file.Src, name) }) {
 			users = append(users, m)
 		}
 	}
-	maps.Copy(a.prog.sought, closers)
-	if err := a.find(users); err != nil {
-		return err
+	if len(users) > 0 {
+		maps.Copy(a.prog.sought, closers)
+		if err := a.find(users); err != nil {
+			return err
+		}
+		a.prog.summarize(a.all)
 	}
-	a.prog.closers = closers
-	a.prog.summarize(a.all)
+	a.prog.guess(closers)
 	return nil
 }
 
@@ -334,39 +335,49 @@ func (a *analysis) startsProcesses(n int) bool {
 func (a *analysis) nextWave() []int {
 	wanted := map[int]bool{}
 	used := make([]bool, len(a.sources)) // imported by a parsed file
-	offers := map[int]map[string]bool{}
-	for n, m := range a.prog.modules {
+	parsed := slices.Sorted(maps.Keys(a.prog.modules))
+	offers := make([]map[string]bool, len(parsed))
+	bases := make([][]int, len(parsed))
+	parallel(a.pass.Context, len(parsed), func(k int) error {
+		m := a.prog.modules[parsed[k]]
+		m.offers(maxHops, func(name string, opens bool) {
+			if offers[k] == nil {
+				offers[k] = map[string]bool{}
+			}
+			offers[k][name] = offers[k][name] || opens
+		})
+		for _, c := range m.class {
+			if c.changesGroup() {
+				bases[k] = append(bases[k], c.baseModules()...)
+			}
+		}
+		return nil
+	})
+	a.offers = map[int]map[string]bool{}
+	for k, n := range parsed {
+		if offers[k] != nil {
+			a.offers[n] = offers[k]
+		}
+		for _, j := range bases[k] {
+			if !a.tried[j] {
+				wanted[j] = true
+			}
+		}
 		for _, j := range a.sources[n].imports {
 			used[j] = true
 			if !a.tried[j] && (a.sources[j].closes || a.startsProcesses(j)) {
 				wanted[j] = true
 			}
 		}
-		m.offers(maxHops, func(name string, opens bool) {
-			if offers[n] == nil {
-				offers[n] = map[string]bool{}
-			}
-			offers[n][name] = offers[n][name] || opens
-		})
-		for _, c := range m.class {
-			if slices.ContainsFunc(c.funcs(), func(f *function) bool { return f.after[none] != none }) {
-				for _, j := range c.baseModules() {
-					if !a.tried[j] {
-						wanted[j] = true
-					}
-				}
-			}
-		}
 	}
-	a.offers = offers
 	candidates := map[int]bool{}
-	for n := range offers {
+	for n := range a.offers {
 		for _, i := range a.importers[n] {
 			candidates[i] = true
 		}
 	}
 	if len(a.prog.closers) > 0 {
-		for n := range a.prog.modules {
+		for _, n := range parsed {
 			candidates[n] = true
 		}
 	}
@@ -460,6 +471,16 @@ func (m *module) offers(hops int, f func(name string, opens bool)) {
 			}
 		}
 	}
+}
+
+// changesGroup reports whether a method of c opens or destroys the group.
+func (c *class) changesGroup() bool {
+	for _, f := range c.methods {
+		if f.after[none] != none {
+			return true
+		}
+	}
+	return false
 }
 
 // funcs returns the methods of c.
