@@ -130,13 +130,29 @@ func (s *source) isSeed() bool {
 	return s.opens || s.closes && path.Base(s.path) == "conftest.py"
 }
 
-// openers are what every call that opens a process group holds, and closer what
-// every call holds that destroys one. A file without any of them matters only
-// through what it imports.
-var (
-	openers = [][]byte{[]byte("init_process_group"), []byte("init_device_mesh"), []byte("DeviceMesh("), []byte("init_distributed")}
-	closer  = []byte("destroy_process_group")
-)
+// search notes which functions the text names that open or destroy a process
+// group. A file that names none matters only through what it imports.
+func (s *source) search(src []byte) {
+	for rest := src; !s.opens || !s.closes; {
+		before, after, found := bytes.Cut(rest, []byte("_process_group"))
+		if !found {
+			break
+		}
+		s.opens = s.opens || bytes.HasSuffix(before, []byte("init"))
+		s.closes = s.closes || bytes.HasSuffix(before, []byte("destroy"))
+		rest = after
+	}
+	for rest := src; !s.opens; {
+		_, after, found := bytes.Cut(rest, []byte("init_d"))
+		if !found {
+			break
+		}
+		s.opens = bytes.HasPrefix(after, []byte("evice_mesh")) || bytes.HasPrefix(after, []byte("istributed"))
+		rest = after
+	}
+	s.opens = s.opens || bytes.Contains(src, []byte("DeviceMesh(")) ||
+		bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
+}
 
 var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
 
@@ -190,8 +206,7 @@ func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
 			s.err = err
 			return nil
 		}
-		s.opens = containsAny(src, openers) || bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
-		s.closes = bytes.Contains(src, closer)
+		s.search(src)
 		for _, name := range importedModules(src) {
 			if j, ok := ix.resolve(s.path, name); ok && j != i {
 				s.imports = append(s.imports, j)
