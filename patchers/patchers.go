@@ -71,8 +71,8 @@ type Pass struct {
 	Tree    Tree
 	Options Options
 
-	// Report takes a finding. It panics if the finding is malformed: a code that
-	// the patcher does not list, or a fix whose edits do not fit their base.
+	// Report takes a finding. Analyze panics if one is malformed: a code that the
+	// patcher does not list, or a fix whose edits do not fit their base.
 	Report func(Finding)
 }
 

@@ -15,26 +15,40 @@ import (
 	"ncclfix/patchers/diff"
 )
 
-// Analyze runs every patcher on tree and returns what they report, ordered by
-// path, line, column and code. The order does not depend on how many processors
-// there are. On error the findings are nil; the error names the patcher.
+// Analyze runs the patchers on tree, side by side, and returns what they report,
+// ordered by path, line, column and code. The order does not depend on how many
+// processors there are. On error the findings are nil; the error names the
+// patcher.
 func Analyze(ctx context.Context, tree Tree, options Options, patchers []*Patcher) ([]Finding, error) {
-	var all []Finding
-	for _, p := range patchers {
-		var mu sync.Mutex
-		pass := &Pass{Context: ctx, Tree: tree, Options: options}
-		pass.Report = func(f Finding) {
+	found := make([][]Finding, len(patchers))
+	failed := make([]error, len(patchers))
+	var wg sync.WaitGroup
+	for i, p := range patchers {
+		wg.Go(func() {
+			var mu sync.Mutex
+			pass := &Pass{Context: ctx, Tree: tree, Options: options}
+			pass.Report = func(f Finding) {
+				mu.Lock()
+				defer mu.Unlock()
+				found[i] = append(found[i], f)
+			}
+			if err := p.Run(pass); err != nil {
+				failed[i] = fmt.Errorf("%s: %w", p.Name, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := cmp.Or(failed...); err != nil {
+		return nil, err
+	}
+	for i, p := range patchers {
+		for _, f := range found[i] {
 			if err := f.validate(p); err != nil {
 				panic(err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, f)
-		}
-		if err := p.Run(pass); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
+	all := slices.Concat(found...)
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(
 			cmp.Compare(a.Pos.Path, b.Pos.Path),
