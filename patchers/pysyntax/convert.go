@@ -1,7 +1,7 @@
 package pysyntax
 
 import (
-	"bytes"
+	"strings"
 
 	sitter "github.com/smacker/go-tree-sitter"
 )
@@ -12,7 +12,7 @@ import (
 // Visiting a node costs more than parsing it did, so expressions without a call
 // are taken from the text alone.
 type converter struct {
-	text    []byte
+	text    string // names are parts of it, and cost no memory of their own
 	symbols []symbol
 	cursor  *sitter.TreeCursor
 	err     *SyntaxError // the first
@@ -85,8 +85,15 @@ func (c *converter) block(depth int) []*Stmt {
 	return out
 }
 
+// undefined is the definition of statements that define nothing.
+var undefined Definition
+
 func (c *converter) stmt(sym symbol, at Span, depth int) *Stmt {
-	s := &Stmt{Span: at, Header: at.Start}
+	s := &Stmt{Span: at, Header: at.Start, Definition: &undefined}
+	switch sym {
+	case symImport, symImportFrom, symFuture, symDecorated, symFunction, symClass:
+		s.Definition = &Definition{}
+	}
 	switch sym {
 	case symExpressionStatement:
 		c.exprStatement(s, depth)
@@ -192,7 +199,7 @@ func (c *converter) importStatement(s *Stmt, sym symbol) {
 				case symDottedName:
 					i.Name = compact(c.text[at.Start:at.End])
 				case symIdentifier:
-					i.As = string(c.text[at.Start:at.End])
+					i.As = c.text[at.Start:at.End]
 				}
 			})
 			s.Imports = append(s.Imports, i)
@@ -203,7 +210,12 @@ func (c *converter) importStatement(s *Stmt, sym symbol) {
 }
 
 // compact removes the white space that may stand inside a dotted name.
-func compact(name []byte) string { return string(bytes.Join(bytes.Fields(name), nil)) }
+func compact(name string) string {
+	if strings.ContainsAny(name, " \t\f\r\n\\") {
+		return strings.Join(strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune(" \t\f\r\n\\", r) }), "")
+	}
+	return name
+}
 
 func (c *converter) definition(s *Stmt, sym symbol, depth int) {
 	s.Kind = FuncDef
@@ -216,7 +228,7 @@ func (c *converter) definition(s *Stmt, sym symbol, depth int) {
 			s.Async = true
 		case symIdentifier:
 			if s.Name == "" {
-				s.Name = string(c.text[at.Start:at.End])
+				s.Name = c.text[at.Start:at.End]
 			}
 		case symParameters:
 			s.Params = c.params(depth)
@@ -236,7 +248,7 @@ func (c *converter) params(depth int) []Param {
 		switch sym {
 		case symSeparator, symColon, symEquals:
 		case symIdentifier:
-			out = append(out, Param{Name: string(c.text[at.Start:at.End])})
+			out = append(out, Param{Name: c.text[at.Start:at.End]})
 		default: // with a default, a type, stars, or several of these
 			p := Param{}
 			value := false
@@ -248,7 +260,7 @@ func (c *converter) params(depth int) []Param {
 				case value:
 					p.Default = c.expr(sym, at, depth+1)
 				case p.Name == "":
-					p.Name = string(bytes.TrimLeft(c.text[at.Start:at.End], "* "))
+					p.Name = strings.TrimLeft(c.text[at.Start:at.End], "* ")
 				}
 			})
 			if p.Name != "" {
@@ -403,7 +415,7 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 			case n.X == nil:
 				n.X = c.expr(sym, at, depth+1)
 			case sym == symIdentifier:
-				n.Name = string(c.text[at.Start:at.End])
+				n.Name = c.text[at.Start:at.End]
 			}
 		})
 		if n.X == nil || n.Name == "" {
@@ -458,13 +470,13 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 		}
 		return opaque
 	}
-	if bytes.IndexByte(text, '(') >= 0 {
+	if strings.IndexByte(text, '(') >= 0 {
 		c.each(func(sym symbol, at Span) {
 			if sym == symSeparator || sym == symColon || sym == symEquals || sym == symType {
 				return
 			}
-			if k := c.expr(sym, at, depth+1); k.Kind != Opaque || len(k.Kids) > 0 {
-				opaque.Kids = append(opaque.Kids, k)
+			if k := c.expr(sym, at, depth+1); k.Kind != Opaque || len(k.Args) > 0 {
+				opaque.Args = append(opaque.Args, Arg{Value: k})
 			}
 		})
 	}
@@ -487,7 +499,7 @@ func (c *converter) args(depth int) []Arg {
 				case value:
 					a.Value = c.expr(sym, at, depth+1)
 				default:
-					a.Name = string(c.text[at.Start:at.End])
+					a.Name = c.text[at.Start:at.End]
 				}
 			})
 			if a.Value != nil {
@@ -505,7 +517,7 @@ func (c *converter) args(depth int) []Arg {
 
 // dotted makes a chain of names of the text at, or an opaque node if it is
 // anything else.
-func dotted(text []byte, at Span) *Node {
+func dotted(text string, at Span) *Node {
 	var n *Node
 	for i := at.Start; ; {
 		from := i
@@ -515,7 +527,7 @@ func dotted(text []byte, at Span) *Node {
 		if i == from || isDigit(text[from]) {
 			return &Node{Span: at}
 		}
-		name := string(text[from:i])
+		name := text[from:i]
 		if n == nil {
 			n = &Node{Span: Span{from, i}, Kind: Name, Name: name}
 		} else {
@@ -532,9 +544,9 @@ func dotted(text []byte, at Span) *Node {
 }
 
 // plainString returns what stands between the quotes of a single literal.
-func plainString(text []byte) (string, bool) {
-	i := bytes.IndexAny(text, `"'`)
-	if i < 0 || bytes.ContainsAny(bytes.ToLower(text[:i]), "ft") {
+func plainString(text string) (string, bool) {
+	i := strings.IndexAny(text, `"'`)
+	if i < 0 || strings.ContainsAny(text[:i], "fFtT") {
 		return "", false
 	}
 	body := text[i:]
@@ -545,5 +557,5 @@ func plainString(text []byte) (string, bool) {
 	if len(body) < 2*n {
 		return "", false
 	}
-	return string(body[n : len(body)-n]), true
+	return body[n : len(body)-n], true
 }

@@ -124,7 +124,7 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 	if serr := p.syntaxError(tree); serr != nil {
 		return nil, &SyntaxError{short.start(serr.Offset), serr.Message}
 	}
-	c := converter{text: short.text, symbols: p.symbols, cursor: sitter.NewTreeCursor(tree.RootNode())}
+	c := converter{text: string(short.text), symbols: p.symbols, cursor: sitter.NewTreeCursor(tree.RootNode())}
 	defer c.cursor.Close()
 	body := c.block(0)
 	if c.err != nil {

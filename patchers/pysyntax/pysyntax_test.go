@@ -104,8 +104,8 @@ func sketch(f *File, n *Node) string {
 		return "await:" + sketch(f, n.X)
 	}
 	var kids []string
-	for _, k := range n.Kids {
-		kids = append(kids, sketch(f, k))
+	for _, k := range n.Args {
+		kids = append(kids, sketch(f, k.Value))
 	}
 	return "{" + strings.Join(kids, " ") + "}"
 }

@@ -53,19 +53,25 @@ const (
 // A Stmt is one statement. Fields that its kind has no use for are empty.
 type Stmt struct {
 	Span
-	Kind       StmtKind
-	Async      bool       // def, for, with
-	Name       string     // def, class
-	Decorators []*Node    // def, class
-	Params     []Param    // def
-	Targets    []*Node    // assigned names: Assign, For, With (as)
-	Exprs      []*Node    // evaluated by the statement itself, in order; of a class its bases
-	Blocks     []*Block   // suites of a compound statement
-	Imports    []Imported // Import, FromImport
-	Module     string     // FromImport: "a.b", with leading dots if relative
+	Kind    StmtKind
+	Async   bool     // def, for, with
+	Targets []*Node  // assigned names: Assign, For, With (as)
+	Exprs   []*Node  // evaluated by the statement itself, in order; of a class its bases
+	Blocks  []*Block // suites of a compound statement
 
 	// Header is where the statement begins without its decorators.
 	Header int
+
+	*Definition // never nil
+}
+
+// A Definition is what only few statements have: most of a tree is others.
+type Definition struct {
+	Name       string     // def, class
+	Decorators []*Node    // def, class
+	Params     []Param    // def
+	Imports    []Imported // Import, FromImport
+	Module     string     // FromImport: "a.b", with leading dots if relative
 }
 
 // A Clause is what a block belongs to.
@@ -105,7 +111,7 @@ type Imported struct {
 type NodeKind byte
 
 const (
-	Opaque NodeKind = iota // anything else; Kids has what it contains as far as it holds calls
+	Opaque NodeKind = iota // anything else; Args are what it contains as far as it holds calls
 	Name                   // an identifier, Name
 	Attr                   // X.Name
 	Call                   // X(Args...)
@@ -115,14 +121,13 @@ const (
 )
 
 // A Node is an expression. An expression that contains no call and is no dotted
-// name is Opaque without Kids: its bytes are all that is known of it.
+// name is Opaque without Args: its bytes are all that is known of it.
 type Node struct {
 	Span
 	Kind NodeKind
 	Name string
 	X    *Node
 	Args []Arg
-	Kids []*Node
 }
 
 // An Arg is one argument of a call. Star is set for *x and **x.
@@ -133,8 +138,12 @@ type Arg struct {
 }
 
 // Arg returns the argument with the keyword name, or else the positional one at
-// index, or nil. Behind a starred argument, positions are not known.
+// index, or nil. Behind a starred argument, positions are not known. What is no
+// call has no arguments.
 func (n *Node) Arg(index int, name string) *Node {
+	if n.Kind != Call {
+		return nil
+	}
 	at := 0
 	for _, a := range n.Args {
 		switch {
@@ -179,9 +188,6 @@ func (n *Node) Walk(f func(*Node) bool) {
 	n.X.Walk(f)
 	for _, a := range n.Args {
 		a.Value.Walk(f)
-	}
-	for _, k := range n.Kids {
-		k.Walk(f)
 	}
 }
 

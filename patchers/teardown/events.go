@@ -36,8 +36,7 @@ type event struct {
 // find records the events of every function of m. It needs all modules linked.
 func (m *module) find() {
 	for _, f := range m.allFunctions() {
-		f.events = map[*pysyntax.Stmt][]event{}
-		f.contexts = map[*pysyntax.Stmt][]*class{}
+		f.events, f.contexts = nil, nil
 		f.contextManager = f.hasDecorator("contextmanager", "asynccontextmanager")
 		f.fixture = f.hasDecorator("fixture", "yield_fixture")
 		f.findIn(f.statements())
@@ -59,6 +58,9 @@ func (f *function) findIn(list []*pysyntax.Stmt) {
 			f.findCalls(s, n)
 			if s.Kind == pysyntax.With {
 				if r := f.resolve(n, maxHops); r.instance != nil {
+					if f.contexts == nil {
+						f.contexts = map[*pysyntax.Stmt][]*class{}
+					}
 					f.contexts[s] = append(f.contexts[s], r.instance)
 				}
 			}
@@ -72,6 +74,13 @@ func (f *function) findIn(list []*pysyntax.Stmt) {
 	}
 }
 
+func (f *function) add(e event) {
+	if f.events == nil {
+		f.events = map[*pysyntax.Stmt][]event{}
+	}
+	f.events[e.stmt] = append(f.events[e.stmt], e)
+}
+
 // findRegistered records a function that its decorator registers for the end of
 // the process.
 func (f *function) findRegistered(s *pysyntax.Stmt) {
@@ -80,7 +89,7 @@ func (f *function) findRegistered(s *pysyntax.Stmt) {
 			continue
 		}
 		if r := f.lookup(s.Name, maxHops); r.fn != nil {
-			f.events[s] = append(f.events[s], event{kind: evAtexit, in: f, stmt: s, node: d, fn: r.fn})
+			f.add(event{kind: evAtexit, in: f, stmt: s, node: d, fn: r.fn})
 		}
 	}
 }
@@ -95,13 +104,10 @@ func (f *function) findCalls(s *pysyntax.Stmt, n *pysyntax.Node) {
 	for _, a := range n.Args {
 		f.findCalls(s, a.Value)
 	}
-	for _, k := range n.Kids {
-		f.findCalls(s, k)
-	}
 	if n.Kind == pysyntax.Call {
 		for _, e := range f.classify(n) {
 			e.in, e.stmt, e.node = f, s, n
-			f.events[s] = append(f.events[s], e)
+			f.add(e)
 		}
 	}
 }

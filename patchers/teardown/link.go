@@ -161,7 +161,7 @@ func (f *function) statements() []*pysyntax.Stmt {
 // link builds the scopes of one file.
 func (p *program) link(number int, file *pysyntax.File) *module {
 	m := &module{prog: p, path: p.ix.paths[number], file: file, rankConds: map[*pysyntax.Node]string{}}
-	m.body = &function{mod: m, names: map[string]*binding{}}
+	m.body = &function{mod: m}
 	m.bind(m.body, nil, file.Body, 0)
 	p.modules[number] = m
 	return m
@@ -173,10 +173,10 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 	for _, s := range list {
 		switch s.Kind {
 		case pysyntax.FuncDef:
-			fn := &function{mod: m, stmt: s, class: c, outer: f, names: map[string]*binding{}}
+			fn := &function{mod: m, stmt: s, class: c, outer: f}
 			m.funcs = append(m.funcs, fn)
 			for i, p := range s.Params {
-				fn.names[p.Name] = &binding{kind: bindParam, index: i, name: p.Name}
+				fn.define(p.Name, &binding{kind: bindParam, index: i, name: p.Name})
 			}
 			m.bind(fn, nil, fn.statements(), 0)
 			if c != nil {
@@ -185,7 +185,7 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 			}
 			f.define(s.Name, &binding{kind: bindFunc, fn: fn, stmt: s, depth: depth})
 		case pysyntax.ClassDef:
-			inner := &class{mod: m, stmt: s, outer: f, methods: map[string]*function{}, attrs: map[string]attr{}}
+			inner := &class{mod: m, stmt: s, outer: f, methods: map[string]*function{}}
 			m.class = append(m.class, inner)
 			for _, b := range s.Blocks {
 				m.bind(f, inner, b.Body, depth+1)
@@ -265,11 +265,11 @@ func (m *module) bindTarget(f *function, c *class, s *pysyntax.Stmt, t *pysyntax
 		f.define(t.Name, b)
 	case t.Kind == pysyntax.Name:
 		if value != nil {
-			c.attrs[t.Name] = attr{f, value}
+			c.set(t.Name, attr{f, value})
 		}
 	case t.Kind == pysyntax.Attr && t.X.Kind == pysyntax.Name && t.X.Name == "self" && f.class != nil:
 		if value != nil {
-			f.class.attrs[t.Name] = attr{f, value}
+			f.class.set(t.Name, attr{f, value})
 		}
 	case t.Kind == pysyntax.Opaque && c == nil:
 		// A tuple: each name in it is bound to something unknown.
@@ -279,12 +279,22 @@ func (m *module) bindTarget(f *function, c *class, s *pysyntax.Stmt, t *pysyntax
 	}
 }
 
+func (c *class) set(name string, a attr) {
+	if c.attrs == nil {
+		c.attrs = map[string]attr{}
+	}
+	c.attrs[name] = a
+}
+
 // define adds a binding. Where a scope binds a name several times, the one that
 // says most comes first: an import or a definition before a value.
 func (f *function) define(name string, b *binding) {
 	old := f.names[name]
 	switch {
 	case old == nil:
+		if f.names == nil {
+			f.names = map[string]*binding{}
+		}
 		f.names[name] = b
 	case old.kind <= bindUnknown || old.kind == bindValue && b.kind < bindValue && b.kind > bindUnknown:
 		b.also = append(old.also, old)

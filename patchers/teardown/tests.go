@@ -230,7 +230,7 @@ func (a *analysis) moduleTeardown(m *module, name string) ([]diff.Edit, string) 
 	}
 	src, eol := m.file.Src, m.eol()
 	// The new function has no names of its own, so it sees the module's.
-	v := m.vocabulary(&function{mod: m, stmt: &pysyntax.Stmt{}, outer: m.body}, len(src), a.pass.Options.Barrier)
+	v := m.vocabulary(&function{mod: m, stmt: &pysyntax.Stmt{Definition: &pysyntax.Definition{}}, outer: m.body}, len(src), a.pass.Options.Barrier)
 	unit := m.unit(m.body)
 	lines := []string{"def " + name + "():"}
 	for _, l := range v.block(unit, a.pass.Options.Barrier) {
