@@ -45,6 +45,20 @@ func (c *condensed) end(offset int) int {
 	return offset + c.cuts[i-1].delta
 }
 
+// offset returns the offset in the condensed text of an offset in the file. What
+// lies in a part that was left out becomes the end of what is in its place.
+func (c *condensed) offset(original int) int {
+	i := sort.Search(len(c.cuts), func(i int) bool { return c.cuts[i].at+c.cuts[i].delta > original })
+	at := original
+	if i > 0 {
+		at -= c.cuts[i-1].delta
+	}
+	if i < len(c.cuts) {
+		at = min(at, c.cuts[i].at)
+	}
+	return at
+}
+
 // An Interest says what a caller of ParseWanted looks for.
 type Interest struct {
 	// Word reports whether code that names the word matters.

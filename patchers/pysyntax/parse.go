@@ -124,14 +124,15 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 	if serr := p.syntaxError(tree); serr != nil {
 		return nil, &SyntaxError{short.start(serr.Offset), serr.Message}
 	}
-	c := converter{text: string(short.text), symbols: p.symbols, cursor: sitter.NewTreeCursor(tree.RootNode())}
+	read := string(short.text)
+	c := converter{text: read, symbols: p.symbols, cursor: sitter.NewTreeCursor(tree.RootNode())}
 	defer c.cursor.Close()
 	body := c.block(0)
 	if c.err != nil {
 		return nil, &SyntaxError{short.start(c.err.Offset), c.err.Message}
 	}
 	short.restore(body)
-	return &File{Src: src, Body: body, Omitted: short.omitted}, nil
+	return &File{Src: src, Body: body, Omitted: short.omitted, read: read, cuts: &condensed{cuts: short.cuts}}, nil
 }
 
 // tree returns what the grammar makes of text. It must be closed.

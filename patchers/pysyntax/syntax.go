@@ -18,10 +18,13 @@ package pysyntax
 
 // A File is a parsed Python file.
 type File struct {
-	Src      []byte
+	Src      []byte // the whole file; a caller that has what it needs may set it to nil
 	Body     []*Stmt
 	Comments []Span // in order
 	Omitted  []Span // what ParseWanted left out, in order
+
+	read string // what the grammar read
+	cuts *condensed
 }
 
 // A Span is the bytes [Start, End) of a file.
@@ -208,8 +211,12 @@ func ContainsWord(text []byte, wanted func(word []byte) bool) bool {
 	return false
 }
 
-// Text returns the source of a span.
-func (f *File) Text(s Span) string { return string(f.Src[s.Start:s.End]) }
+// Text returns the source of a span. After ParseWanted it is without comments
+// and with a 0 for each run that was left out, and does not need Src.
+func (f *File) Text(s Span) string { return f.read[f.cuts.offset(s.Start):f.cuts.offset(s.End)] }
+
+// Kept returns the text that ParseWanted did not leave out.
+func (f *File) Kept() string { return f.read }
 
 // Position returns line and column of an offset, both from 1, the column in
 // bytes. A byte order mark counts as no column.

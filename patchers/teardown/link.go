@@ -1,6 +1,8 @@
 package teardown
 
 import (
+	"hash/maphash"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -16,6 +18,10 @@ type program struct {
 	closers map[string]bool // names of methods that destroy the group
 	sought  map[string]bool // names of methods that were closers once: calls of them are events
 	active  []*function     // with events, in the order of the tree
+
+	fsys    fs.FS
+	seed    maphash.Seed
+	changed string // a file that changed while it was examined
 }
 
 // A module is one parsed file.
@@ -23,6 +29,9 @@ type module struct {
 	prog  *program
 	path  string
 	file  *pysyntax.File
+	size  int       // of the file
+	sum   uint64    // checksum of the file
+	bytes []byte    // see src
 	body  *function // the statements outside any function
 	funcs []*function
 	class []*class
@@ -147,6 +156,21 @@ func (f *function) name() string {
 	return f.stmt.Name
 }
 
+// src returns the bytes of the file. They are not kept after parsing, since few
+// files get a finding: they are read again on demand. If they have changed, the
+// run fails with an error in the end, and what is returned means nothing.
+func (m *module) src() []byte {
+	if m.bytes == nil {
+		src, err := fs.ReadFile(m.prog.fsys, m.path)
+		if err != nil || maphash.Bytes(m.prog.seed, src) != m.sum {
+			m.prog.changed = m.path
+			src = make([]byte, m.size)
+		}
+		m.bytes = src
+	}
+	return m.bytes
+}
+
 // statements returns the body of f.
 func (f *function) statements() []*pysyntax.Stmt {
 	if f.stmt == nil {
@@ -160,9 +184,10 @@ func (f *function) statements() []*pysyntax.Stmt {
 
 // link builds the scopes of one file.
 func (p *program) link(number int, file *pysyntax.File) *module {
-	m := &module{prog: p, path: p.ix.paths[number], file: file, rankConds: map[*pysyntax.Node]string{}}
+	m := &module{prog: p, path: p.ix.paths[number], file: file, size: len(file.Src), sum: maphash.Bytes(p.seed, file.Src), rankConds: map[*pysyntax.Node]string{}}
 	m.body = &function{mod: m}
 	m.bind(m.body, nil, file.Body, 0)
+	file.Src = nil
 	p.modules[number] = m
 	return m
 }
@@ -273,7 +298,7 @@ func (m *module) bindTarget(f *function, c *class, s *pysyntax.Stmt, t *pysyntax
 		}
 	case t.Kind == pysyntax.Opaque && c == nil:
 		// A tuple: each name in it is bound to something unknown.
-		for _, name := range identifiers(m.file.Src[t.Start:t.End]) {
+		for _, name := range identifiers(m.file.Text(t.Span)) {
 			f.define(name, &binding{kind: bindUnknown, stmt: s, depth: depth})
 		}
 	}
@@ -306,8 +331,8 @@ func (f *function) define(name string, b *binding) {
 }
 
 // identifiers returns the names in an expression without strings.
-func identifiers(src []byte) []string {
-	return strings.FieldsFunc(string(src), func(r rune) bool {
+func identifiers(src string) []string {
+	return strings.FieldsFunc(src, func(r rune) bool {
 		return !(r == '_' || r >= 0x80 || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
 	})
 }

@@ -22,7 +22,7 @@ type place struct {
 // endPlace returns the place behind the last statement of body, or why there is
 // none. header is where the statement that owns the body begins.
 func (m *module) endPlace(body []*pysyntax.Stmt, header int) (place, string) {
-	src := m.file.Src
+	src := m.src()
 	first, last := body[0], body[len(body)-1]
 	indent, alone := m.indentation(first)
 	if !alone {
@@ -56,13 +56,13 @@ func (m *module) beforePlace(s *pysyntax.Stmt) (place, string) {
 	if !alone {
 		return place{}, "the statement stands behind another one on its line"
 	}
-	return place{at: pysyntax.LineStart(m.file.Src, s.Start), indent: indent, before: true, stmt: s}, ""
+	return place{at: pysyntax.LineStart(m.src(), s.Start), indent: indent, before: true, stmt: s}, ""
 }
 
 // indentation returns the white space in front of a statement and whether the
 // statement is the first on its line. A form feed is no indentation.
 func (m *module) indentation(s *pysyntax.Stmt) (string, bool) {
-	text := string(m.file.Src[pysyntax.LineStart(m.file.Src, s.Start):s.Start])
+	text := string(m.src()[pysyntax.LineStart(m.src(), s.Start):s.Start])
 	if i := strings.LastIndexByte(text, '\f'); i >= 0 {
 		text = text[i+1:]
 	}
@@ -88,7 +88,7 @@ func (m *module) edit(p place, lines []string) diff.Edit {
 
 // eol returns the line ending of the file: that of its first line.
 func (m *module) eol() string {
-	if i := bytes.IndexByte(m.file.Src, '\n'); i > 0 && m.file.Src[i-1] == '\r' {
+	if i := bytes.IndexByte(m.src(), '\n'); i > 0 && m.src()[i-1] == '\r' {
 		return "\r\n"
 	}
 	return "\n"
@@ -123,7 +123,7 @@ func (m *module) mayLackDistributed() bool {
 // unit returns one level of indentation as the function has it, or else the file.
 func (m *module) unit(f *function) string {
 	if body := f.statements(); f.stmt != nil && len(body) > 0 {
-		outer := string(m.file.Src[pysyntax.LineStart(m.file.Src, f.stmt.Header):f.stmt.Header])
+		outer := string(m.src()[pysyntax.LineStart(m.src(), f.stmt.Header):f.stmt.Header])
 		if inner, alone := m.indentation(body[0]); alone && len(inner) > len(outer) && strings.HasPrefix(inner, outer) {
 			return inner[len(outer):]
 		}
@@ -179,7 +179,7 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 	for _, name := range slices.Sorted(maps.Keys(m.body.names)) {
 		b := m.body.names[name]
 		if b.kind == bindImport && b.mod == "torch" && m.sameEverywhere(b) && m.visible(f, name, b, at) &&
-			(bytes.Contains(m.file.Src, []byte(name+".distributed.")) || m.importsDistributed()) {
+			(bytes.Contains(m.src(), []byte(name+".distributed.")) || m.importsDistributed()) {
 			return words(name + ".distributed.")
 		}
 	}
@@ -188,7 +188,7 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 	}
 	// An import in a function makes its name local to all of it, so a name that
 	// the function uses for something else must not be taken.
-	within := m.file.Src
+	within := m.src()
 	if f.stmt != nil {
 		within = within[f.stmt.Start:f.stmt.End]
 	}
@@ -327,7 +327,7 @@ func (m *module) grownImport(f *function, at int, barrier bool) (vocabulary, boo
 // growImport appends names to an import statement, on lines of their own where
 // the statement has one name a line.
 func (m *module) growImport(s *pysyntax.Stmt, names []string) diff.Edit {
-	src := m.file.Src
+	src := m.src()
 	last := s.Imports[len(s.Imports)-1]
 	sep := ", "
 	if n := len(s.Imports); n > 1 {
@@ -373,7 +373,7 @@ func isWord(c byte) bool {
 // usesBare reports whether the file has the name on its own, not as a member of
 // something, outside its comments.
 func (m *module) usesBare(name string) bool {
-	src := m.file.Src
+	src := m.src()
 	for at := range occurrences(src, name) {
 		inComment := slices.ContainsFunc(m.file.Comments, func(c pysyntax.Span) bool { return c.Start <= at && at < c.End })
 		if !inComment && (at == 0 || src[at-1] != '.') {

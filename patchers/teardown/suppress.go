@@ -15,15 +15,15 @@ var directive = regexp.MustCompile(`#\s*ncclfix:\s*(skip-file|ignore)\b(?:\s*\[(
 // skip-file" anywhere. A code may be a prefix, such as "teardown".
 func (m *module) suppresses(f *function, code string, line int) bool {
 	for _, c := range m.file.Comments {
-		d := directive.FindStringSubmatch(m.file.Text(c))
+		d := directive.FindSubmatch(m.src()[c.Start:c.End])
 		if d == nil {
 			continue
 		}
-		at, _ := m.file.Position(c.Start)
+		at := m.line(c.Start)
 		switch {
-		case d[1] == "skip-file", at == line && matches(d[2], code):
+		case string(d[1]) == "skip-file", at == line && matches(string(d[2]), code):
 			return true
-		case f.stmt != nil && matches(d[2], code) && m.atDef(f.stmt, c, at):
+		case f.stmt != nil && matches(string(d[2]), code) && m.atDef(f.stmt, c, at):
 			return true
 		}
 	}
@@ -33,10 +33,10 @@ func (m *module) suppresses(f *function, code string, line int) bool {
 // atDef reports whether a comment stands between the line above a def (with its
 // decorators) and the line of its header.
 func (m *module) atDef(s *pysyntax.Stmt, comment pysyntax.Span, line int) bool {
-	first, _ := m.file.Position(s.Start)
-	header, _ := m.file.Position(s.Header)
+	first := m.line(s.Start)
+	header := m.line(s.Header)
 	return line >= first-1 && line <= header &&
-		(line >= first || strings.TrimSpace(string(m.file.Src[pysyntax.LineStart(m.file.Src, comment.Start):comment.Start])) == "")
+		(line >= first || strings.TrimSpace(string(m.src()[pysyntax.LineStart(m.src(), comment.Start):comment.Start])) == "")
 }
 
 func matches(list, code string) bool {

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"maps"
 	"path"
@@ -49,11 +50,14 @@ func run(pass *patchers.Pass) error {
 	if err != nil {
 		return err
 	}
-	a := &analysis{pass: pass, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}}, tried: map[int]bool{}}
+	a := &analysis{pass: pass, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}}
 	if err := a.parse(); err != nil {
 		return err
 	}
 	a.judge()
+	if p := a.prog.changed; p != "" {
+		return fmt.Errorf("%s changed while it was read", p)
+	}
 	return nil
 }
 
@@ -242,7 +246,7 @@ func (a *analysis) link(parsed []int) error {
 	var users []*module
 	fresh := slices.DeleteFunc(slices.Collect(maps.Keys(closers)), func(name string) bool { return a.prog.sought[name] })
 	for i := range a.sources {
-		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(fresh, func(name string) bool { return mentions(m.file.Src, name) }) {
+		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(fresh, func(name string) bool { return strings.Contains(m.file.Kept(), name) }) {
 			users = append(users, m)
 		}
 	}
@@ -419,8 +423,12 @@ func (a *analysis) hasMore(i int, used bool) bool {
 				ask(name)
 			}
 		}
-		return slices.ContainsFunc(names, func(name []byte) bool {
-			for at := range occurrences(m.file.Src, string(name)) {
+		if len(names) == 0 {
+			return false
+		}
+		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
+		return err == nil && slices.ContainsFunc(names, func(name []byte) bool {
+			for at := range occurrences(src, string(name)) {
 				if slices.ContainsFunc(m.file.Omitted, func(o pysyntax.Span) bool { return o.Start <= at && at < o.End }) {
 					return true
 				}
@@ -680,7 +688,7 @@ func (a *analysis) fix(o *owner, opening *event, ends []exit) (*patchers.Fix, st
 	}
 	return &patchers.Fix{
 		Message: "destroy the process group " + where,
-		Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: edits}},
+		Files:   []patchers.FileEdits{{Path: m.path, Base: m.src(), Edits: edits}},
 	}, ""
 }
 
@@ -712,7 +720,7 @@ func (a *analysis) refusal(o *owner, opening *event) string {
 // torch.distributed after that, or nil.
 func (a *analysis) goesOn(f *function) *function {
 	for _, g := range a.all {
-		src, end := g.mod.file.Src, len(g.mod.file.Src)
+		src, end := g.mod.src(), len(g.mod.src())
 		if g.stmt != nil {
 			end = g.stmt.End
 		}
@@ -775,7 +783,7 @@ func (a *analysis) reportEarly(o *owner, opening *event, e exit) {
 	if reason == "" {
 		f.Fix = &patchers.Fix{
 			Message: "destroy the process group before leaving",
-			Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: a.insert(o.fn, p)}},
+			Files:   []patchers.FileEdits{{Path: m.path, Base: m.src(), Edits: a.insert(o.fn, p)}},
 		}
 	} else {
 		f.Message += "; not repaired: " + reason
@@ -915,9 +923,12 @@ func (a *analysis) reportFor(o *owner, f patchers.Finding) {
 
 // position returns where an offset of m is.
 func (m *module) position(offset int) patchers.Position {
-	line, column := m.file.Position(offset)
+	line, column := pysyntax.Position(m.src(), offset)
 	return patchers.Position{Path: m.path, Line: line, Column: column}
 }
+
+// line returns the number of the line that holds an offset of m.
+func (m *module) line(offset int) int { return m.position(offset).Line }
 
 // called returns the name of what an event calls.
 func (e *event) called() string {

@@ -63,7 +63,7 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 	} else {
 		f.Fix = &patchers.Fix{
 			Message: "destroy the process group in " + name,
-			Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: edits}},
+			Files:   []patchers.FileEdits{{Path: m.path, Base: m.src(), Edits: edits}},
 		}
 		m.body.repaired = true
 	}
@@ -90,7 +90,7 @@ func (m *module) inheritedSetup() (*event, patchers.Position) {
 // a string, as tests do that replace it: mock.patch("torch.distributed.init_process_group").
 func (f *function) mocksOpening() bool {
 	names := []string{f.opening.called(), f.opening.origin().called()}
-	text := f.mod.file.Text(f.stmt.Span)
+	text := string(f.mod.src()[f.stmt.Start:f.stmt.End])
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(text, name+`"`) || strings.Contains(text, name+`'`)
 	})
@@ -177,7 +177,7 @@ func (a *analysis) judgeConftest(m *module) {
 		if reason == "" {
 			finding.Fix = &patchers.Fix{
 				Message: "destroy the process group behind the yield of " + f.stmt.Name,
-				Files:   []patchers.FileEdits{{Path: m.path, Base: m.file.Src, Edits: a.insert(f, p)}},
+				Files:   []patchers.FileEdits{{Path: m.path, Base: m.src(), Edits: a.insert(f, p)}},
 			}
 			f.repaired = true
 		} else {
@@ -228,7 +228,7 @@ func (a *analysis) moduleTeardown(m *module, name string) ([]diff.Edit, string) 
 		}
 		return a.insert(b.fn, p), ""
 	}
-	src, eol := m.file.Src, m.eol()
+	src, eol := m.src(), m.eol()
 	// The new function has no names of its own, so it sees the module's.
 	v := m.vocabulary(&function{mod: m, stmt: &pysyntax.Stmt{Definition: &pysyntax.Definition{}}, outer: m.body}, len(src), a.pass.Options.Barrier)
 	unit := m.unit(m.body)
@@ -269,8 +269,8 @@ func (m *module) hasRepairIn(s *pysyntax.Stmt) bool {
 // the line at offset.
 func (m *module) aboveComments(at int) int {
 	for at > 0 {
-		start := pysyntax.LineStart(m.file.Src, at-1)
-		if !bytes.HasPrefix(m.file.Src[start:at], []byte("#")) {
+		start := pysyntax.LineStart(m.src(), at-1)
+		if !bytes.HasPrefix(m.src()[start:at], []byte("#")) {
 			break
 		}
 		at = start
@@ -282,8 +282,8 @@ func (m *module) aboveComments(at int) int {
 func (m *module) blankLines(at int) int {
 	n := 0
 	for n < 2 && at > 0 {
-		start := pysyntax.LineStart(m.file.Src, at-1)
-		if len(bytes.TrimSpace(m.file.Src[start:at])) > 0 {
+		start := pysyntax.LineStart(m.src(), at-1)
+		if len(bytes.TrimSpace(m.src()[start:at])) > 0 {
 			break
 		}
 		n++
