@@ -35,8 +35,7 @@ type module struct {
 	body  *function // the statements outside any function
 	funcs []*function
 	class []*class
-	stars []star          // star imports, in order
-	words map[string]bool // what was wanted when it was parsed, beside basicWords
+	stars []star // star imports, in order
 
 	rankConds  map[*pysyntax.Node]string // see rankCondition; filled on demand
 	frameworks []string                  // foreign libraries that it imports and that may own a group

@@ -26,8 +26,11 @@ type source struct {
 	closes  bool  // names the function that destroys one
 	spawns  *bool // names a function that starts processes; nil: not asked yet
 	err     error // the file could not be read
+	invalid bool  // the file could not be parsed
 
-	asked map[string]bool // names that were looked for in it since it was parsed last
+	// Names that were looked for in it, and whether as names that leave a group
+	// open. A parsed file was read with all of them in mind.
+	asked map[string]bool
 }
 
 // An index finds the files of a tree by module name.

@@ -120,6 +120,7 @@ func (a *analysis) parse() error {
 		if err := a.link(wave); err != nil {
 			return err
 		}
+		a.forget()
 		wave = slices.Compact(slices.Sorted(slices.Values(append(a.nextWave(), last...))))
 		last = nil
 	}
@@ -193,9 +194,10 @@ func (a *analysis) parseAll(wave []int) error {
 	}
 	for i, n := range wave {
 		a.tried[n] = true
+		a.sources[n].invalid = files[i] == nil
 		if files[i] != nil {
-			a.prog.link(n, files[i]).words = words[i]
-			a.sources[n].asked = nil
+			a.prog.link(n, files[i])
+			a.sources[n].asked = words[i]
 		} else if failed[i] != nil && (a.sources[n].opens || a.sources[n].closes) {
 			a.report(*failed[i])
 		}
@@ -225,12 +227,7 @@ func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, interest *p
 
 // link brings events and summaries up to date after files were parsed.
 func (a *analysis) link(parsed []int) error {
-	a.all = nil
-	for i := range a.sources {
-		if m := a.prog.modules[i]; m != nil {
-			a.all = append(a.all, m.allFunctions()...)
-		}
-	}
+	a.collect()
 	if err := a.find(a.users(parsed)); err != nil {
 		return err
 	}
@@ -259,6 +256,58 @@ func (a *analysis) link(parsed []int) error {
 	}
 	a.prog.guess(closers)
 	return nil
+}
+
+// collect lists the functions of the parsed modules.
+func (a *analysis) collect() {
+	a.all = a.all[:0]
+	for i := range a.sources {
+		if m := a.prog.modules[i]; m != nil {
+			a.all = append(a.all, m.allFunctions()...)
+		}
+	}
+}
+
+// forget drops the modules that nobody imports and that do nothing to a process
+// group, as far as is known. A name that is new to them brings them back.
+func (a *analysis) forget() {
+	for n, m := range a.prog.modules {
+		if len(a.importers[n]) == 0 && path.Base(m.path) != "conftest.py" && !m.matters() {
+			delete(a.prog.modules, n)
+		}
+	}
+	a.collect()
+}
+
+// matters reports whether a function or a class of m has to do with a group.
+func (m *module) matters() bool {
+	for _, f := range m.allFunctions() {
+		for _, events := range f.events {
+			for _, e := range events {
+				switch e.kind {
+				case evOpen, evDestroy, evSpawn, evMethod:
+					return true
+				default:
+					if e.fn == nil && e.kind == evAtexit || e.fn != nil && e.fn.matters() {
+						return true
+					}
+				}
+			}
+		}
+		for _, classes := range f.contexts {
+			for _, c := range classes {
+				if slices.ContainsFunc(c.allMethods(maxHops), (*function).matters) {
+					return true
+				}
+			}
+		}
+	}
+	return slices.ContainsFunc(m.class, func(c *class) bool { return slices.ContainsFunc(c.allMethods(maxHops), (*function).matters) })
+}
+
+// matters reports whether a call of f does anything to a group.
+func (f *function) matters() bool {
+	return f.opensInside || f.closes || f.after[none] != none || len(f.spawns) > 0
 }
 
 // find records the events of modules.
@@ -404,24 +453,22 @@ func (a *analysis) nextWave() []int {
 // was not known when it was parsed, or when it was asked about last.
 func (a *analysis) hasMore(i int, used bool) bool {
 	s, m := a.sources[i], a.prog.modules[i]
-	if s.err != nil || a.tried[i] && m == nil || m != nil && len(m.file.Omitted) == 0 {
+	if s.err != nil || s.invalid || m != nil && len(m.file.Omitted) == 0 {
 		return false
 	}
 	if s.asked == nil {
 		s.asked = map[string]bool{}
 	}
 	var names [][]byte
-	ask := func(name string) {
-		if !s.asked[name] {
-			s.asked[name] = true
+	ask := func(name string, opens bool) {
+		if asOpening, asked := s.asked[name]; !asked || opens && !asOpening {
+			s.asked[name] = opens
 			names = append(names, []byte(name))
 		}
 	}
 	if m != nil {
 		for name := range a.words(i) {
-			if !m.words[name] {
-				ask(name)
-			}
+			ask(name, true)
 		}
 		if len(names) == 0 {
 			return false
@@ -439,7 +486,7 @@ func (a *analysis) hasMore(i int, used bool) bool {
 	for _, j := range s.imports {
 		for name, opens := range a.offers[j] {
 			if opens || used || path.Base(s.path) == "conftest.py" {
-				ask(name)
+				ask(name, opens)
 			}
 		}
 	}
