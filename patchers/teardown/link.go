@@ -181,13 +181,12 @@ func (f *function) statements() []*pysyntax.Stmt {
 	return f.stmt.Blocks[0].Body
 }
 
-// link builds the scopes of one file.
-func (p *program) link(number int, file *pysyntax.File) *module {
+// newModule builds the scopes of one file. It lets go of the file's bytes.
+func (p *program) newModule(number int, file *pysyntax.File) *module {
 	m := &module{prog: p, path: p.ix.paths[number], file: file, size: len(file.Src), sum: maphash.Bytes(p.seed, file.Src), rankConds: map[*pysyntax.Node]string{}}
 	m.body = &function{mod: m}
 	m.bind(m.body, nil, file.Body, 0)
 	file.Src = nil
-	p.modules[number] = m
 	return m
 }
 

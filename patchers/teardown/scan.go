@@ -186,7 +186,7 @@ func containsAny(src []byte, words [][]byte) bool {
 }
 
 // scan reads every Python file of the tree once and searches its bytes.
-func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
+func scan(ctx context.Context, tree patchers.Tree, r *reader) ([]*source, *index, error) {
 	var paths []string
 	for _, p := range tree.Files {
 		if strings.HasSuffix(p, ".py") {
@@ -195,45 +195,50 @@ func scan(ctx context.Context, tree patchers.Tree) ([]*source, *index, error) {
 	}
 	ix := newIndex(paths)
 	sources := make([]*source, len(paths))
-	var buffers sync.Pool // files are read, searched and forgotten
 	err := parallel(ctx, len(paths), func(i int) error {
 		s := &source{path: paths[i]}
 		sources[i] = s
-		buf, _ := buffers.Get().(*bytes.Buffer)
-		if buf == nil {
-			buf = new(bytes.Buffer)
-		}
-		defer buffers.Put(buf)
-		src, err := readInto(buf, tree.FS, s.path)
-		if err != nil {
-			s.err = err
-			return nil
-		}
-		s.search(src)
-		for _, name := range importedModules(src) {
-			if j, ok := ix.resolve(s.path, name); ok && j != i {
-				s.imports = append(s.imports, j)
+		s.err = r.read(s.path, func(src []byte) {
+			s.search(src)
+			for _, name := range importedModules(src) {
+				if j, ok := ix.resolve(s.path, name); ok && j != i {
+					s.imports = append(s.imports, j)
+				}
 			}
-		}
+		})
 		return nil
 	})
 	return sources, ix, err
 }
 
-// readInto reads a file into the buffer. What it returns is good until the buffer
-// is used again.
-func readInto(buf *bytes.Buffer, fsys fs.FS, name string) ([]byte, error) {
-	buf.Reset()
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
+// A reader reads files into memory that it uses again: most files are read, looked
+// at and forgotten.
+type reader struct {
+	fsys fs.FS
+	free sync.Pool // of *bytes.Buffer
+}
+
+// read calls f with what is in a file. It is good until f returns.
+func (r *reader) read(name string, f func(src []byte)) error {
+	buf, _ := r.free.Get().(*bytes.Buffer)
+	if buf == nil {
+		buf = new(bytes.Buffer)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil {
+	defer r.free.Put(buf)
+	buf.Reset()
+	file, err := r.fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil {
 		buf.Grow(int(min(info.Size(), pysyntax.MaxSize)) + bytes.MinRead)
 	}
-	_, err = buf.ReadFrom(f)
-	return buf.Bytes(), err
+	if _, err := buf.ReadFrom(file); err != nil {
+		return err
+	}
+	f(buf.Bytes())
+	return nil
 }
 
 // importedModules returns the module names that the import statements of src

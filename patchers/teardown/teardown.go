@@ -46,11 +46,12 @@ func code(name string, fixable bool, summary string) patchers.Code {
 }
 
 func run(pass *patchers.Pass) error {
-	sources, ix, err := scan(pass.Context, pass.Tree)
+	r := &reader{fsys: pass.Tree.FS}
+	sources, ix, err := scan(pass.Context, pass.Tree, r)
 	if err != nil {
 		return err
 	}
-	a := &analysis{pass: pass, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}}
+	a := &analysis{pass: pass, reader: r, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}}
 	if err := a.parse(); err != nil {
 		return err
 	}
@@ -80,6 +81,7 @@ func check(path string, _, new []byte) error {
 // An analysis is one run over one tree.
 type analysis struct {
 	pass    *patchers.Pass
+	reader  *reader
 	sources []*source
 	prog    *program
 	tried   map[int]bool // numbers of the sources that were parsed, or could not be
@@ -158,8 +160,7 @@ func (a *analysis) entryPoints() map[*module][]*function {
 
 // parseAll parses files on all processors and links them in order.
 func (a *analysis) parseAll(wave []int) error {
-	files := make([]*pysyntax.File, len(wave))
-	words := make([]map[string]bool, len(wave))
+	modules := make([]*module, len(wave))
 	failed := make([]*patchers.Finding, len(wave))
 	free := make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
 	for range cap(free) {
@@ -171,33 +172,40 @@ func (a *analysis) parseAll(wave []int) error {
 		}
 	}()
 	err := parallel(a.pass.Context, len(wave), func(i int) error {
-		s := a.sources[wave[i]]
-		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
-		if err == nil {
+		n := wave[i]
+		s := a.sources[n]
+		words := a.words(n)
+		pos := patchers.Position{Path: s.path}
+		var perr error
+		err := a.reader.read(s.path, func(src []byte) {
 			p := <-free
-			words[i] = a.words(wave[i])
-			files[i], err = readPython(a.pass.Context, p, src, interest(words[i]))
-			free <- p
-		}
-		var serr *pysyntax.SyntaxError
+			defer func() { free <- p }()
+			var file *pysyntax.File
+			file, perr = readPython(a.pass.Context, p, src, interest(words))
+			var serr *pysyntax.SyntaxError
+			if errors.As(perr, &serr) {
+				pos.Line, pos.Column = pysyntax.Position(src, serr.Offset)
+				perr = errors.New(serr.Message)
+			} else if perr == nil {
+				modules[i] = a.prog.newModule(n, file)
+			}
+		})
+		s.asked, s.invalid = words, modules[i] == nil
 		switch {
-		case errors.As(err, &serr):
-			line, column := pysyntax.Position(src, serr.Offset)
-			failed[i] = &patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path, Line: line, Column: column}, Message: "left alone: " + serr.Message}
-		case err != nil && a.pass.Context.Err() == nil:
-			failed[i] = &patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path}, Message: unreadable(err)}
+		case err != nil:
+			failed[i] = &patchers.Finding{Code: "teardown/unparsable", Pos: pos, Message: unreadable(err)}
+		case perr != nil:
+			failed[i] = &patchers.Finding{Code: "teardown/unparsable", Pos: pos, Message: "left alone: " + perr.Error()}
 		}
-		return nil
+		return a.pass.Context.Err()
 	})
 	if err != nil {
 		return err
 	}
 	for i, n := range wave {
 		a.tried[n] = true
-		a.sources[n].invalid = files[i] == nil
-		if files[i] != nil {
-			a.prog.link(n, files[i])
-			a.sources[n].asked = words[i]
+		if modules[i] != nil {
+			a.prog.modules[n] = modules[i]
 		} else if failed[i] != nil && (a.sources[n].opens || a.sources[n].closes) {
 			a.report(*failed[i])
 		}
@@ -374,8 +382,8 @@ func (a *analysis) words(n int) map[string]bool {
 func (a *analysis) startsProcesses(n int) bool {
 	s := a.sources[n]
 	if s.spawns == nil {
-		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
-		found := err == nil && containsAny(src, spawners)
+		found := false
+		a.reader.read(s.path, func(src []byte) { found = containsAny(src, spawners) })
 		s.spawns = &found
 	}
 	return *s.spawns
@@ -451,7 +459,7 @@ func (a *analysis) nextWave() []int {
 
 // hasMore reports whether there is something to look for in file number i that
 // was not known when it was parsed, or when it was asked about last.
-func (a *analysis) hasMore(i int, used bool) bool {
+func (a *analysis) hasMore(i int, used bool) (found bool) {
 	s, m := a.sources[i], a.prog.modules[i]
 	if s.err != nil || s.invalid || m != nil && len(m.file.Omitted) == 0 {
 		return false
@@ -473,15 +481,17 @@ func (a *analysis) hasMore(i int, used bool) bool {
 		if len(names) == 0 {
 			return false
 		}
-		src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
-		return err == nil && slices.ContainsFunc(names, func(name []byte) bool {
-			for at := range occurrences(src, string(name)) {
-				if slices.ContainsFunc(m.file.Omitted, func(o pysyntax.Span) bool { return o.Start <= at && at < o.End }) {
-					return true
+		a.reader.read(s.path, func(src []byte) {
+			found = slices.ContainsFunc(names, func(name []byte) bool {
+				for at := range occurrences(src, string(name)) {
+					if slices.ContainsFunc(m.file.Omitted, func(o pysyntax.Span) bool { return o.Start <= at && at < o.End }) {
+						return true
+					}
 				}
-			}
-			return false
+				return false
+			})
 		})
+		return found
 	}
 	for _, j := range s.imports {
 		for name, opens := range a.offers[j] {
@@ -493,8 +503,10 @@ func (a *analysis) hasMore(i int, used bool) bool {
 	if len(names) == 0 {
 		return false
 	}
-	src, err := fs.ReadFile(a.pass.Tree.FS, s.path)
-	return err == nil && (slices.ContainsFunc(names, func(name []byte) bool { return mentions(src, string(name)) }) || used && bytes.Contains(src, []byte("import *")))
+	a.reader.read(s.path, func(src []byte) {
+		found = slices.ContainsFunc(names, func(name []byte) bool { return mentions(src, string(name)) }) || used && bytes.Contains(src, []byte("import *"))
+	})
+	return found
 }
 
 // offers calls f for the names of m whose users can matter, and says whether
