@@ -297,7 +297,7 @@ func (o *owner) descend(callers map[*function]*calls) *owner {
 		isTail := slices.ContainsFunc(o.fn.tail(o.body), func(t *event) bool { return t.node == e.node })
 		g := e.fn
 		elsewhere := g.mod != o.fn.mod && o.fn.stmt != nil // the function of another file may serve more than this one
-		if !isTail || elsewhere || g.stmt == nil || callers[g].others || g.isTest() && isTestName(g.mod.path) || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
+		if !isTail || elsewhere || g.stmt == nil || callers[g] == nil || callers[g].others || g.isTest() && isTestName(g.mod.path) || g.contextManager || g.stmt.Name == "__init__" || g.isGenerator() {
 			return o
 		}
 		o = &owner{role: script, fn: g, body: g.statements(), why: e}
@@ -381,9 +381,10 @@ func (p *program) findCallers(all []*function) map[*function]*calls {
 				if e.kind != evCall {
 					continue
 				}
-				c := out[e.fn]
-				c.count++
-				c.others = c.others || !tails[e.node]
+				if c := out[e.fn]; c != nil { // else it was forgotten
+					c.count++
+					c.others = c.others || !tails[e.node]
+				}
 			}
 		}
 	}
@@ -394,8 +395,8 @@ func (p *program) findCallers(all []*function) map[*function]*calls {
 		}
 		for _, events := range f.events {
 			for _, e := range events {
-				if e.kind == evCall && out[e.fn].count > 1 {
-					out[e.fn].others = true
+				if c := out[e.fn]; e.kind == evCall && c != nil && c.count > 1 {
+					c.others = true
 				}
 			}
 		}

@@ -93,6 +93,10 @@ type analysis struct {
 	offers map[int]map[string]bool
 }
 
+// maxWave bounds how many files are parsed before those are forgotten again that
+// turn out not to matter.
+const maxWave = 400
+
 // parse parses the files that can matter: those that name a group function, and
 // those that use what such a file offers, until there are no more.
 func (a *analysis) parse() error {
@@ -123,8 +127,8 @@ func (a *analysis) parse() error {
 			return err
 		}
 		a.forget()
-		wave = slices.Compact(slices.Sorted(slices.Values(append(a.nextWave(), last...))))
-		last = nil
+		last = slices.Compact(slices.Sorted(slices.Values(append(a.nextWave(), last...))))
+		wave, last = last[:min(len(last), maxWave)], last[min(len(last), maxWave):]
 	}
 	return nil
 }
@@ -276,15 +280,21 @@ func (a *analysis) collect() {
 	}
 }
 
-// forget drops the modules that nobody imports and that do nothing to a process
-// group, as far as is known. A name that is new to them brings them back.
+// forget drops the modules that do nothing to a process group and hand on no name
+// that does, as far as is known. A name that is new to them brings them back.
 func (a *analysis) forget() {
 	for n, m := range a.prog.modules {
-		if len(a.importers[n]) == 0 && path.Base(m.path) != "conftest.py" && !m.matters() {
+		if path.Base(m.path) != "conftest.py" && len(m.stars) == 0 && !m.matters() && !m.offersAny() {
 			delete(a.prog.modules, n)
 		}
 	}
 	a.collect()
+}
+
+func (m *module) offersAny() bool {
+	any := false
+	m.offers(maxHops, func(string, bool) { any = true })
+	return any
 }
 
 // matters reports whether a function or a class of m has to do with a group.
