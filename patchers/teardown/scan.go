@@ -35,13 +35,14 @@ type source struct {
 
 // An index finds the files of a tree by module name.
 type index struct {
-	paths []string
-	files map[string]int  // path → number of the source
-	tops  map[string]bool // first components of module names
+	paths  []string
+	files  map[string]int  // path → number of the source
+	tops   map[string]bool // first components of module names
+	hasSrc map[string]bool // folders with a folder src
 }
 
 func newIndex(paths []string) *index {
-	ix := &index{paths: paths, files: make(map[string]int, len(paths)), tops: map[string]bool{}}
+	ix := &index{paths: paths, files: make(map[string]int, len(paths)), tops: map[string]bool{}, hasSrc: map[string]bool{}}
 	for i, p := range paths {
 		ix.files[p] = i
 		for rest := strings.TrimSuffix(p, ".py"); ; {
@@ -50,10 +51,21 @@ func newIndex(paths []string) *index {
 			if !more {
 				break
 			}
+			if dir == "src" {
+				ix.hasSrc[parent(strings.TrimSuffix(p[:len(p)-len(".py")-len(tail)], "/"))] = true
+			}
 			rest = tail
 		}
 	}
 	return ix
+}
+
+// parent is path.Dir for the clean paths of a tree.
+func parent(p string) string {
+	if i := strings.LastIndexByte(p, '/'); i >= 0 {
+		return p[:i]
+	}
+	return "."
 }
 
 // find returns the file of the module dotted below the folder dir, and whether
@@ -86,7 +98,7 @@ func (ix *index) find(dir, dotted string) (int, bool) {
 // sys.path usually stands: beside the file (a script's own folder), then in each
 // folder above it and in their src folders (an installed or local package).
 func (ix *index) resolve(from, name string) (int, bool) {
-	dir := path.Dir(from)
+	dir := parent(from)
 	if rel := strings.TrimLeft(name, "."); rel != name {
 		for range len(name) - len(rel) - 1 {
 			if dir == "." {
@@ -108,7 +120,7 @@ func (ix *index) resolve(from, name string) (int, bool) {
 		if i, ok := ix.find(dir, name); ok && !ix.isLibrary(i, top) {
 			return i, true
 		}
-		if ix.tops["src"] {
+		if ix.hasSrc[dir] {
 			if i, ok := ix.find(path.Join(dir, "src"), name); ok && !ix.isLibrary(i, top) {
 				return i, true
 			}
@@ -116,7 +128,7 @@ func (ix *index) resolve(from, name string) (int, bool) {
 		if dir == "." {
 			return 0, false
 		}
-		dir = path.Dir(dir)
+		dir = parent(dir)
 	}
 }
 
