@@ -30,10 +30,16 @@ type Patcher struct {
 	// could not be examined; findings about single files are no errors.
 	Run func(pass *Pass) error
 
-	// Check, if not nil, judges a file that this patcher's fixes made of old. An
-	// error is a bug in the patcher: the fixes of that file are dropped.
+	// Check, if not nil, judges a file that this patcher's fixes made of old. On an
+	// error, the fixes of that file are dropped. It is a bug in the patcher, unless
+	// it is a *BrokenBeforeError.
 	Check func(path string, old, new []byte) error
 }
+
+// A BrokenBeforeError says that a file is damaged, and was so before its repair.
+type BrokenBeforeError struct{ Reason string }
+
+func (e *BrokenBeforeError) Error() string { return e.Reason }
 
 // A Code is one kind of finding.
 type Code struct {

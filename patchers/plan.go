@@ -148,7 +148,7 @@ func (s *ChangeSet) Count(o Outcome) int {
 // Plan merges the fixes of findings, in their order, into a change set. A fix
 // that overlaps an earlier one is dropped whole and marked Conflicted; if a
 // patcher's Check rejects the file that its fixes made, all fixes that touch the
-// file are dropped and marked Broken. An error means that the tree could not be
+// file are dropped and marked Broken, or Manual if the file was broken before. An error means that the tree could not be
 // read; findings alone never cause one.
 func Plan(tree Tree, patchers []*Patcher, findings []Finding) (*ChangeSet, error) {
 	set := &ChangeSet{Results: make([]Result, len(findings))}
@@ -257,8 +257,13 @@ func (s *ChangeSet) dropBroken(patchers []*Patcher, files []FileChange) bool {
 		for _, v := range list {
 			for j := range s.Results {
 				if r := &s.Results[j]; r.Outcome == Planned && touches(r.Fix, files[i].Path) && v.patcher.lists(r.Code) {
-					r.Outcome, r.Reason = Broken, fmt.Sprintf("the repair would damage %s: %v; this is a bug in ncclfix", files[i].Path, v.err)
 					dropped = true
+					if before := (*BrokenBeforeError)(nil); errors.As(v.err, &before) {
+						r.Outcome, r.Fix = Manual, nil
+						r.Message += "; not repaired: " + before.Reason
+						continue
+					}
+					r.Outcome, r.Reason = Broken, fmt.Sprintf("the repair would damage %s: %v; this is a bug in ncclfix", files[i].Path, v.err)
 				}
 			}
 		}

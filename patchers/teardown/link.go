@@ -37,6 +37,8 @@ type module struct {
 	class []*class
 	stars []star // star imports, in order
 
+	submodules map[string]int // by full name, where the package is no file; may be nil
+
 	rankConds  map[*pysyntax.Node]string // see rankCondition; filled on demand
 	frameworks []string                  // foreign libraries that it imports and that may own a group
 }
@@ -226,6 +228,7 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 					f.define(i.As, &binding{kind: bindImport, mod: i.Name, from: m.target(i.Name), stmt: s, depth: depth})
 				} else {
 					top, _, _ := strings.Cut(i.Name, ".")
+					m.noteNamespace(top, i.Name)
 					f.define(top, &binding{kind: bindImport, mod: top, from: m.target(top), stmt: s, depth: depth})
 				}
 			}
@@ -257,6 +260,29 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 				m.bind(f, c, b.Body, depth+1)
 			}
 		}
+	}
+}
+
+// noteNamespace notes the modules that "import a.b.c" leads to where a is a folder
+// without an __init__.py.
+func (m *module) noteNamespace(top, name string) {
+	if m.target(top).known {
+		return
+	}
+	for i := range name {
+		if part := name[:i]; i > len(top) && name[i] == '.' {
+			m.noteSubmodule(part)
+		}
+	}
+	m.noteSubmodule(name)
+}
+
+func (m *module) noteSubmodule(name string) {
+	if t := m.target(name); t.known {
+		if m.submodules == nil {
+			m.submodules = map[string]int{}
+		}
+		m.submodules[name] = t.file
 	}
 }
 
@@ -468,6 +494,11 @@ func (f *function) resolve(n *pysyntax.Node, hops int) ref {
 	case pysyntax.Await:
 		return f.resolve(n.X, hops-1)
 	case pysyntax.Attr:
+		if len(f.mod.submodules) > 0 {
+			if file, ok := f.mod.submodules[n.Dotted()]; ok && f.resolve(n.X, hops-1).lib != "" {
+				return ref{file: file, isModule: true}
+			}
+		}
 		return f.mod.prog.attribute(f.resolve(n.X, hops-1), n.Name, hops-1)
 	case pysyntax.Call:
 		switch r := f.resolve(n.X, hops-1); {

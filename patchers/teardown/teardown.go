@@ -62,17 +62,29 @@ func run(pass *patchers.Pass) error {
 	return nil
 }
 
-// check judges a file that repairs made: it must still be Python.
-func check(path string, _, new []byte) error {
+// check judges a file that repairs made: it must still be Python. What was left
+// out when it was parsed may never have been.
+func check(path string, old, new []byte) error {
 	if !strings.HasSuffix(path, ".py") {
 		return nil
 	}
 	p := pysyntax.NewParser()
 	defer p.Close()
-	err := p.Check(context.Background(), new)
+	err := checkPython(p, new)
+	if err == nil {
+		return nil
+	}
+	if before := checkPython(p, old); before != nil {
+		return &patchers.BrokenBeforeError{Reason: before.Error()}
+	}
+	return err
+}
+
+func checkPython(p *pysyntax.Parser, src []byte) error {
+	err := p.Check(context.Background(), src)
 	var serr *pysyntax.SyntaxError
 	if errors.As(err, &serr) {
-		line, column := pysyntax.Position(new, serr.Offset)
+		line, column := pysyntax.Position(src, serr.Offset)
 		return fmt.Errorf("line %d:%d: %s", line, column, serr.Message)
 	}
 	return err
