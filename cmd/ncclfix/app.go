@@ -118,6 +118,7 @@ a person is needed; 2 could not do it.`,
 		newDoctorCmd(a),
 		newDiagnoseCmd(a),
 		newVerifyCmd(a),
+		newBotCmd(a),
 		newExplainCmd(a),
 		newVersionCmd(a),
 	)

@@ -26,6 +26,9 @@ type planOptions struct {
 	ignore  []string
 	barrier *bool // nil: not given
 	verbose bool
+
+	// read returns the files that hold settings, if they are not those of the tree.
+	read func(name string) ([]byte, error)
 }
 
 // addPlanFlags adds the flags that fill o. The function that it returns has to
@@ -113,7 +116,11 @@ func (a *app) prepare(ctx context.Context, o planOptions) (*plan, error) {
 	// is read even if git ignores it.
 	p.tree, err = p.Tree(ctx, append([]string{"."}, scope...))
 	if err == nil {
-		p.settings, err = readSettings(p.tree.FS)
+		read := o.read
+		if read == nil {
+			read = func(name string) ([]byte, error) { return fs.ReadFile(p.tree.FS, name) }
+		}
+		p.settings, err = readSettings(read)
 	}
 	if err == nil {
 		o.override(&p.settings)

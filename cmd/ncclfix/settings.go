@@ -27,10 +27,10 @@ type settings struct {
 // readSettings returns the settings at the top of a tree: those of ncclfix.toml,
 // or of [tool.ncclfix] in pyproject.toml if there is no such file. An unknown key
 // is an error, so that a misspelt one does not go unnoticed.
-func readSettings(tree fs.FS) (settings, error) {
+func readSettings(read func(name string) ([]byte, error)) (settings, error) {
 	s := settings{Select: []string{byDefault}}
 	for _, name := range []string{"ncclfix.toml", "pyproject.toml"} {
-		data, err := fs.ReadFile(tree, name)
+		data, err := read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -73,3 +73,22 @@ func Fence(language, text string) string {
 	fence := strings.Repeat("`", max(3, longest+1))
 	return fence + language + "\n" + text + fence + "\n"
 }
+
+// Code returns s as a code span of Markdown, which nothing in s can end.
+func Code(s string) string {
+	s = Visible(s)
+	longest, run := 0, 0
+	for _, c := range s {
+		if c == '`' {
+			run++
+		} else {
+			run = 0
+		}
+		longest = max(longest, run)
+	}
+	fence := strings.Repeat("`", longest+1)
+	if strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") || strings.TrimSpace(s) != s {
+		s = " " + s + " "
+	}
+	return fence + s + fence
+}

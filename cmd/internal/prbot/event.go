@@ -1,0 +1,79 @@
+package prbot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// An Event is what a workflow run is about, as the runner of GitHub Actions, or of
+// Gitea's or Forgejo's, tells it in the environment.
+type Event struct {
+	API        *url.URL // of the REST API
+	Repository string   // "owner/name": where the pull request is, or will be
+	Number     int      // of the pull request; 0 if the event is about none
+	Token      string   // "" if there is none
+	Gitea      bool     // the forge is Gitea or Forgejo
+	Summary    string   // file that takes the step summary; "" if there is none
+}
+
+var repositoryName = regexp.MustCompile(`^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$`)
+
+// ReadEvent reads GITHUB_REPOSITORY, GITHUB_API_URL, GITHUB_EVENT_PATH and
+// GITHUB_STEP_SUMMARY, and the token from GITHUB_TOKEN alone.
+func ReadEvent(getenv func(string) string) (*Event, error) {
+	e := &Event{
+		Repository: getenv("GITHUB_REPOSITORY"),
+		Token:      getenv("GITHUB_TOKEN"),
+		Summary:    getenv("GITHUB_STEP_SUMMARY"),
+		Gitea:      getenv("GITEA_ACTIONS") == "true" || getenv("FORGEJO_ACTIONS") == "true",
+	}
+	api := getenv("GITHUB_API_URL")
+	if api == "" {
+		api = "https://api.github.com"
+	}
+	var err error
+	if e.API, err = url.Parse(strings.TrimSuffix(api, "/")); err != nil || e.API.Host == "" || e.API.Scheme != "https" && e.API.Scheme != "http" {
+		return nil, fmt.Errorf("GITHUB_API_URL is %q, which is no URL of an API", api)
+	}
+	// An API of Gitea is recognized by its path as well, outside of its runner.
+	e.Gitea = e.Gitea || strings.HasSuffix(e.API.Path, "/api/v1")
+	if e.Repository != "" && !repositoryName.MatchString(e.Repository) {
+		return nil, fmt.Errorf("GITHUB_REPOSITORY is %q, not owner/name", e.Repository)
+	}
+	file := getenv("GITHUB_EVENT_PATH")
+	if file == "" {
+		return e, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the event: %w", err)
+	}
+	var payload struct {
+		PullRequest *struct {
+			Number int `json:"number"`
+		} `json:"pull_request"`
+	}
+	if err := json.Unmarshal(data, &payload); err != nil {
+		return nil, fmt.Errorf("reading the event in %s: %w", file, err)
+	}
+	if payload.PullRequest != nil {
+		e.Number = payload.PullRequest.Number
+	}
+	return e, nil
+}
+
+// check reports what is missing for talking to the API.
+func (e *Event) check() error {
+	switch {
+	case e.Repository == "":
+		return errors.New("GITHUB_REPOSITORY is not set: the bot runs in a workflow, or with that variable naming owner/name")
+	case e.Token == "":
+		return errors.New("GITHUB_TOKEN is not set: pass the token of the workflow in the environment")
+	}
+	return nil
+}
