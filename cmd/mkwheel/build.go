@@ -48,10 +48,12 @@ func (t target) tag() string {
 // build links the program statically. The C library's own user and host lookups
 // would load libraries all the same, so Go's are used; a warning of the linker,
 // which is how it would tell of them, is an error. What makes the program need a
-// newer processor, or the bytes depend on the machine, is set here.
-func build(ctx context.Context, root, program, version string, t target) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "netgo,osusergo", "-o", program,
-		"-ldflags", "-s -w -X main.release="+version+" -linkmode external -extldflags '-static -Wl,--fatal-warnings'",
+// newer processor, or the bytes depend on the machine, is set here. Go's own record
+// of the revision is left out: it has none in a linked work tree. Release is what
+// ncclfix version prints.
+func build(ctx context.Context, root, program, release string, t target) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "netgo,osusergo", "-o", program,
+		"-ldflags", "-s -w -X 'main.release="+release+"' -linkmode external -extldflags '-static -Wl,--fatal-warnings'",
 		"./cmd/ncclfix")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(),

@@ -72,12 +72,21 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("finding the sources of ncclfix: %w", err)
 	}
-	if version == "" {
-		if version, err = describe(ctx, root); err != nil {
-			return fmt.Errorf("asking git for the version: %w; give it by -version", err)
-		}
-	} else if version, err = normalize(version); err != nil {
+	git, noGit := examine(ctx, root)
+	switch {
+	case version != "":
+		version, err = normalize(version)
+	case noGit != nil:
+		err = fmt.Errorf("asking git for the version: %w; -version would give it", noGit)
+	default:
+		version, err = git.version()
+	}
+	if err != nil {
 		return err
+	}
+	release := version
+	if noGit == nil {
+		release += " (" + git.String() + ")"
 	}
 
 	tmp, err := os.MkdirTemp("", "mkwheel-")
@@ -86,7 +95,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	defer os.RemoveAll(tmp)
 	program := filepath.Join(tmp, "ncclfix")
-	if err := build(ctx, root, program, version, target); err != nil {
+	if err := build(ctx, root, program, release, target); err != nil {
 		return err
 	}
 	if err := checkELF(program, target); err != nil {

@@ -11,11 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -46,32 +48,36 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-func TestVersionOf(t *testing.T) {
-	const dev = ".dev20261201120000+g0123abc"
+func TestVersion(t *testing.T) {
+	const dev = ".dev20261201120000+g0123456789ab"
 	for _, c := range []struct {
-		tag          string
-		exact, dirty bool
-		want         string
+		tag             string
+		exact, modified bool
+		want            string
 	}{
 		{"", false, false, "0.0.0" + dev},
 		{"", false, true, "0.0.0" + dev + ".dirty"},
 		{"v1.2.3", true, false, "1.2.3"},
+		{"v1.2.3", true, true, "1.2.4" + dev + ".dirty"},
 		{"v1.2.3", false, false, "1.2.4" + dev},
 		{"v1.2.9", false, true, "1.2.10" + dev + ".dirty"},
+		{"v7", false, false, "8" + dev},
 		{"v1.2.3-rc.1", true, false, "1.2.3rc1"},
 		{"v1.2.3-rc.1", false, false, "1.2.3rc2" + dev},
 		{"v1.2.3+local", false, false, "1.2.4" + dev},
+		{"v1.2.3.dev4", true, false, "1.2.3.dev4"},
 		{"v1.2.3.dev4", false, false, ""},
 		{"v1-final", true, false, ""},
 	} {
-		got, err := versionOf(c.tag, c.exact, "1796126400", "0123abc", c.dirty)
+		s := state{c.tag, c.exact, "0123456789abcdef", time.Unix(1796126400, 0).UTC(), c.modified}
+		got, err := s.version()
 		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("versionOf(%q, %v, dirty %v) = %q, %v; want %q", c.tag, c.exact, c.dirty, got, err, c.want)
+			t.Errorf("%+v: version %q, %v; want %q", s, got, err, c.want)
 		}
 	}
 }
 
-func TestDescribe(t *testing.T) {
+func TestExamine(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	git := func(args ...string) {
@@ -85,17 +91,21 @@ func TestDescribe(t *testing.T) {
 	}
 	expect := func(prefix, suffix string) {
 		t.Helper()
-		got, err := describe(t.Context(), dir)
+		s, err := examine(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.version()
 		if err != nil || !strings.HasPrefix(got, prefix) || !strings.HasSuffix(got, suffix) {
-			t.Errorf("describe = %q, %v; want %s...%s", got, err, prefix, suffix)
+			t.Errorf("version %q, %v; want %s...%s", got, err, prefix, suffix)
 		}
 		if n, err := normalize(got); n != got || err != nil {
 			t.Errorf("normalize(%q) = %q, %v", got, n, err)
 		}
 	}
 	git("init", "-q")
-	if got, err := describe(t.Context(), dir); err == nil {
-		t.Errorf("without a commit: %q", got)
+	if s, err := examine(t.Context(), dir); err == nil {
+		t.Errorf("without a commit: %+v", s)
 	}
 	git("commit", "-q", "--allow-empty", "-m", "one")
 	expect("0.0.0.dev20261201120000+g", "")
@@ -110,6 +120,9 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("0.2.0rc2.dev20261201120000+g", ".dirty")
+	if s, _ := examine(t.Context(), dir); !regexp.MustCompile(`^revision [0-9a-f]{40} of 2026-12-01T12:00:00Z, modified$`).MatchString(s.String()) {
+		t.Errorf("it is called %q", s)
+	}
 }
 
 func TestFileTime(t *testing.T) {
@@ -315,10 +328,14 @@ func checkProgram(t *testing.T, command ...string) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	want := testVersion
+	if s, err := examine(t.Context(), "."); err == nil {
+		want += " (" + s.String() + ")"
+	}
 	command = append(command, "version")
 	version := exec.Command(command[0], command[1:]...)
 	version.Dir = dir // Python would find the package's sources in this one
-	if got, err := version.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), testVersion) {
+	if got, err := version.CombinedOutput(); err != nil || string(got) != want+"\n" {
 		t.Errorf("%q: %v\n%s", command, err, got)
 	}
 	command[len(command)-1] = "check"

@@ -53,54 +53,73 @@ func plain(digits string) string {
 	return "0"
 }
 
-// describe returns the version of the checkout in root: that of the tag v... at
-// HEAD if nothing is modified, else the version that comes after the last such tag,
-// as a development version of the time and revision of HEAD.
-func describe(ctx context.Context, root string) (string, error) {
+// A state is what git says of a checkout.
+type state struct {
+	tag      string // the last tag v... that HEAD has or follows; empty if there is none
+	exact    bool   // HEAD has it
+	revision string
+	time     time.Time // of the commit, in UTC
+	modified bool      // the work tree has what HEAD has not, files that git ignores aside
+}
+
+// examine returns the state of the checkout in root.
+func examine(ctx context.Context, root string) (state, error) {
 	git := func(args ...string) (string, error) {
 		return output(ctx, root, "git", args...)
 	}
-	head, err := git("log", "-1", "--abbrev=12", "--format=%ct %h")
+	head, err := git("log", "-1", "--no-show-signature", "--format=%H %ct")
 	if err != nil {
-		return "", err
+		return state{}, err
 	}
 	status, err := git("status", "--porcelain")
 	if err != nil {
-		return "", err
+		return state{}, err
 	}
-	tag, behind := "", ""
+	s := state{modified: status != ""}
+	var seconds int64
+	if _, err := fmt.Sscan(head, &s.revision, &seconds); err != nil {
+		return state{}, fmt.Errorf("git log says %q of HEAD", head)
+	}
+	s.time = time.Unix(seconds, 0).UTC()
 	if described, err := git("describe", "--tags", "--long", "--match", "v[0-9]*"); err == nil {
 		parts := strings.Split(described, "-") // TAG-COMMITS-gREVISION
 		n := len(parts)
-		tag, behind = strings.Join(parts[:n-2], "-"), parts[n-2]
+		s.tag, s.exact = strings.Join(parts[:n-2], "-"), parts[n-2] == "0"
 	}
-	seconds, revision, _ := strings.Cut(head, " ")
-	return versionOf(tag, behind == "0" && status == "", seconds, revision, status != "")
+	return s, nil
 }
 
-// versionOf returns the version of a commit: exactly that of tag, or of a state
-// behind it. An empty tag is one in front of all others.
-func versionOf(tag string, exact bool, seconds, revision string, dirty bool) (string, error) {
+// version returns the version of the tag if HEAD has it and nothing is modified,
+// else the one that comes next, as a development version of the time and revision
+// of HEAD.
+func (s state) version() (string, error) {
 	v := "0.0.0"
-	if tag != "" {
+	if s.tag != "" {
 		var err error
-		if v, err = normalize(tag); err != nil || exact {
+		if v, err = normalize(s.tag); err != nil || s.exact && !s.modified {
 			return v, err
 		}
-		m := regexp.MustCompile(`^(.*?)(\d+)$`).FindStringSubmatch(strings.SplitN(v, "+", 2)[0])
-		last, err := strconv.Atoi(m[2])
-		if err != nil || strings.HasSuffix(m[1], ".dev") {
-			return "", fmt.Errorf("no version follows the tag %q", tag)
+		v, _, _ = strings.Cut(v, "+")
+		n := strings.LastIndexFunc(v, func(r rune) bool { return r < '0' || r > '9' }) + 1
+		last, err := strconv.Atoi(v[n:])
+		if err != nil || strings.Contains(v, ".dev") {
+			return "", fmt.Errorf("no version follows the tag %q", s.tag)
 		}
-		v = m[1] + strconv.Itoa(last+1)
+		v = v[:n] + strconv.Itoa(last+1)
 	}
-	at, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil {
-		return "", fmt.Errorf("the time of HEAD is %q", seconds)
-	}
-	v += ".dev" + time.Unix(at, 0).UTC().Format("20060102150405") + "+g" + revision
-	if dirty {
+	v += ".dev" + s.time.Format("20060102150405") + "+g" + s.revision[:12]
+	if s.modified {
 		v += ".dirty"
 	}
 	return v, nil
+}
+
+// String returns what ncclfix version prints behind the version. It is spelled as
+// where go build records it.
+func (s state) String() string {
+	text := "revision " + s.revision + " of " + s.time.Format(time.RFC3339)
+	if s.modified {
+		text += ", modified"
+	}
+	return text
 }

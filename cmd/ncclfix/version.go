@@ -19,19 +19,19 @@ func newVersionCmd(a *app) *cobra.Command {
 	}
 }
 
-// release is the version of the wheel that the program is in. Its build sets it
-// (go run ./cmd/mkwheel); otherwise it is empty.
+// release is the version and the revision of the wheel that the program is in. Its
+// build sets it (go run ./cmd/mkwheel); otherwise it is empty.
 var release string
 
 // version returns the version of the wheel or of the module and, as far as the
 // build recorded it, the revision that it was built from.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
-	}
-	if release != "" {
-		info.Main.Version = release
 	}
 	return describe(info)
 }
