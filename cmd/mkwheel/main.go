@@ -7,7 +7,7 @@
 // that of the other architecture (Debian: gcc-aarch64-linux-gnu,
 // gcc-x86-64-linux-gnu), or what CC names. It prints the path of the wheel.
 //
-// The same sources, Go, C compiler and version give the same bytes. The files in
+// The same commit, Go, C compiler and version give the same bytes. The files in
 // the wheel bear the time that SOURCE_DATE_EPOCH gives in seconds, or 1980-01-01.
 //
 // The exit status is 2 if there is no wheel; a line on standard error says why. (Go
