@@ -19,9 +19,16 @@ func newVersionCmd(a *app) *cobra.Command {
 	}
 }
 
-// version returns the version of the module and, as far as the build recorded
-// it, the revision that it was built from.
+// release is the version and the revision of the wheel that the program is in. Its
+// build sets it (go run ./cmd/mkwheel); otherwise it is empty.
+var release string
+
+// version returns the version of the wheel or of the module and, as far as the
+// build recorded it, the revision that it was built from.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
