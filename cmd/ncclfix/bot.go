@@ -38,8 +38,7 @@ the repository from the environment and the token from GITHUB_TOKEN. It runs no
 code of the checkout. In a pull request, the settings of its base branch apply.
 
 Modes:
-  annotate  print annotations and write the summary of the step; needs no token
-            unless the event is about a pull request
+  annotate  print annotations and write the summary of the step
   review    suggest the repair on the lines that the pull request changes, and keep
             the rest in one comment
   push      add one commit with the repair to the branch of the pull request
@@ -79,6 +78,11 @@ func (a *app) bot(ctx context.Context, o botOptions) error {
 	}
 	if o.pull != 0 {
 		event.Number = o.pull
+	}
+	if o.mode.value == "annotate" && event.Token == "" && event.AboutPull() {
+		a.say("without GITHUB_TOKEN the settings of the base branch cannot be asked for: the default settings apply")
+		o.read = func(string) ([]byte, error) { return nil, fs.ErrNotExist }
+		event.Number, event.Run = 0, nil
 	}
 	b, err := prbot.New(ctx, prbot.Options{
 		Event:     event,

@@ -183,6 +183,78 @@ func TestBotSettings(t *testing.T) {
 	runBot(t, f, dir, 7, "--mode", "review").want(t, 2, "selekt")
 }
 
+// Without a token the settings of a pull request count for nothing either.
+func TestBotAnnotates(t *testing.T) {
+	f, dir := newPull(t, map[string]string{"train.py": leaking, "ncclfix.toml": "exclude = [\"**\"]\n"}, "")
+	summary := filepath.Join(t.TempDir(), "summary")
+	with := func(token string) (int, string) {
+		t.Chdir(dir)
+		a := newApp()
+		var out, errs bytes.Buffer
+		env := f.env(7)
+		a.stdin, a.stdout, a.stderr = strings.NewReader(""), &out, &errs
+		a.isTerminal = func(any) bool { return false }
+		a.getenv = func(name string) string {
+			switch name {
+			case "GITHUB_TOKEN":
+				return token
+			case "GITHUB_STEP_SUMMARY":
+				return summary
+			}
+			return env(name)
+		}
+		return a.run(context.Background(), []string{"bot"}), out.String() + errs.String()
+	}
+	for _, token := range []string{"", testToken} {
+		status, out := with(token)
+		if status != 1 {
+			t.Errorf("exit status %d", status)
+		}
+		wantText(t, "the output", out, "::warning file=train.py,line=5,col=5,title=teardown/script::init_process_group opens")
+	}
+	data, err := os.ReadFile(summary)
+	if err != nil || strings.Count(string(data), "### ncclfix: 1 fix") != 2 {
+		t.Errorf("the summary is %q, %v", data, err)
+	}
+}
+
+// A run that follows the one of a fork finds the pull request by its head.
+func TestBotFollowsRun(t *testing.T) {
+	f, dir := newPull(t, map[string]string{"train.py": leaking}, allLines(leaking))
+	head := f.tip("o/r", "topic")
+	event := func(sha string) func(string) string {
+		env := f.env(0)
+		file := filepath.Join(t.TempDir(), "event.json")
+		text := fmt.Sprintf(`{"workflow_run": {"event": "pull_request", "head_branch": "topic", "head_sha": %q, "head_repository": {"owner": {"login": "o"}}}}`, sha)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return func(name string) string {
+			if name == "GITHUB_EVENT_PATH" {
+				return file
+			}
+			return env(name)
+		}
+	}
+	run := func(sha string) (int, string) {
+		t.Chdir(dir)
+		a := newApp()
+		var errs bytes.Buffer
+		a.stdin, a.stdout, a.stderr, a.getenv = strings.NewReader(""), &errs, &errs, event(sha)
+		a.isTerminal = func(any) bool { return false }
+		return a.run(context.Background(), []string{"bot", "--mode", "review"}), errs.String()
+	}
+	if status, out := run(head); status != 1 {
+		t.Errorf("exit status %d: %s", status, out)
+	}
+	wantWrites(t, f, "POST /repos/o/r/pulls/7/reviews")
+	status, out := run(strings.Repeat("2", 40))
+	if status != 2 {
+		t.Errorf("exit status %d", status)
+	}
+	wantText(t, "the output", out, "no open pull request has the head 222222222222")
+}
+
 func TestBotChecksHead(t *testing.T) {
 	f, dir := newPull(t, map[string]string{"train.py": leaking}, allLines(leaking))
 	f.pulls[0]["head"].(map[string]any)["sha"] = strings.Repeat("1", 40)

@@ -146,12 +146,13 @@ func (f *forge) api(w http.ResponseWriter, r *http.Request, key, path string, bo
 	case key == "GET /repos/o/r/issues/7/comments":
 		f.page(w, r, f.issue)
 	case key == "GET /repos/o/r/pulls":
-		if got := r.URL.Query().Get("head"); got != "o:ncclfix/teardown" || r.URL.Query().Get("state") != "open" {
+		owner, ref, ok := strings.Cut(r.URL.Query().Get("head"), ":")
+		if owner != "o" || !ok || r.URL.Query().Get("state") != "open" {
 			f.t.Errorf("%s: query %s", key, r.URL.RawQuery)
 		}
 		var open []map[string]any
 		for _, p := range f.pulls {
-			if p["state"] == "open" && p["head"].(map[string]any)["ref"] == "ncclfix/teardown" {
+			if p["state"] == "open" && p["head"].(map[string]any)["ref"] == ref {
 				open = append(open, p)
 			}
 		}

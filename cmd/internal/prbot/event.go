@@ -16,9 +16,16 @@ type Event struct {
 	API        *url.URL // of the REST API
 	Repository string   // "owner/name": where the pull request is, or will be
 	Number     int      // of the pull request; 0 if the event is about none
+	Run        *Run     // the workflow run that this one follows (workflow_run), or nil
 	Token      string   // "" if there is none
 	Gitea      bool     // the forge is Gitea or Forgejo
 	Summary    string   // file that takes the step summary; "" if there is none
+}
+
+// A Run is a workflow run for a pull request, which a later one with more rights
+// follows. All of it but the commit can be chosen by the author of a fork.
+type Run struct {
+	Owner, Branch, Commit string // of the head
 }
 
 var repositoryName = regexp.MustCompile(`^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$`)
@@ -57,6 +64,16 @@ func ReadEvent(getenv func(string) string) (*Event, error) {
 		PullRequest *struct {
 			Number int `json:"number"`
 		} `json:"pull_request"`
+		WorkflowRun *struct {
+			Event      string `json:"event"`
+			HeadBranch string `json:"head_branch"`
+			HeadSHA    string `json:"head_sha"`
+			Repository struct {
+				Owner struct {
+					Login string `json:"login"`
+				} `json:"owner"`
+			} `json:"head_repository"`
+		} `json:"workflow_run"`
 	}
 	if err := json.Unmarshal(data, &payload); err != nil {
 		return nil, fmt.Errorf("reading the event in %s: %w", file, err)
@@ -64,8 +81,14 @@ func ReadEvent(getenv func(string) string) (*Event, error) {
 	if payload.PullRequest != nil {
 		e.Number = payload.PullRequest.Number
 	}
+	if r := payload.WorkflowRun; r != nil && r.Event == "pull_request" {
+		e.Run = &Run{r.Repository.Owner.Login, r.HeadBranch, r.HeadSHA}
+	}
 	return e, nil
 }
+
+// AboutPull reports whether the event is about a pull request.
+func (e *Event) AboutPull() bool { return e.Number != 0 || e.Run != nil }
 
 // check reports what is missing for talking to the API.
 func (e *Event) check() error {

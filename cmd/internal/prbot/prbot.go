@@ -87,11 +87,31 @@ func New(ctx context.Context, o Options) (*Bot, error) {
 		dry = o.Out
 	}
 	b.api = newClient(o.Event, o.Version, dry)
+	if o.Event.Number == 0 && o.Event.Run != nil {
+		if err := b.findPull(ctx, o.Event.Run); err != nil {
+			return nil, err
+		}
+	}
 	if o.Event.Number == 0 {
 		return b, nil
 	}
 	b.pull = new(pull)
 	return b, b.api.get(ctx, b.path("/pulls/%d", o.Event.Number), b.pull)
+}
+
+// findPull looks for the pull request that a workflow run was for. GitHub does not
+// say which it is if it comes from a fork.
+func (b *Bot) findPull(ctx context.Context, r *Run) error {
+	query := "state=open&head=" + url.QueryEscape(r.Owner+":"+r.Branch)
+	err := list(ctx, b.api, b.path("/pulls"), query, maxPages, func(p pull) {
+		if p.Head.SHA == r.Commit && p.Head.Ref == r.Branch {
+			b.Event.Number = p.Number
+		}
+	})
+	if err == nil && b.Event.Number == 0 {
+		err = fmt.Errorf("no open pull request has the head %.12s of the workflow run: it has moved, or was closed", report.Visible(r.Commit))
+	}
+	return err
 }
 
 // path returns the path of something in the event's repository.
