@@ -22,15 +22,14 @@ import (
 // Requests that change something are printed instead of sent if dry is set; those
 // that only ask are always sent.
 type client struct {
-	api     *url.URL
-	token   string
-	agent   string // User-Agent
-	gitea   bool
-	dry     io.Writer // nil: not a dry run
-	http    *http.Client
-	sleep   func(context.Context, time.Duration) error
-	now     func() time.Time
-	changed bool // a request was sent, or printed, that changes something
+	api   *url.URL
+	token string
+	agent string // User-Agent
+	gitea bool
+	dry   io.Writer // nil: not a dry run
+	http  *http.Client
+	sleep func(context.Context, time.Duration) error
+	now   func() time.Time
 }
 
 const (
@@ -164,7 +163,6 @@ func nextPage(header string) string {
 // change sends a request that changes something, or prints it in a dry run, in which
 // out stays as it is.
 func (c *client) change(ctx context.Context, method, path string, body, out any) error {
-	c.changed = true
 	if c.dry != nil {
 		return c.print(method, path, body)
 	}
@@ -216,6 +214,10 @@ func (c *client) send(ctx context.Context, method, path string, body, out any) (
 	}
 }
 
+// errAnswer is part of the error for an answer that makes no sense: asking again does
+// not help.
+var errAnswer = errors.New("the answer cannot be read")
+
 // wait returns how long to wait before a failed request is sent again, or less than
 // 0 if it is not. It follows GitHub's documentation: Retry-After first, then
 // x-ratelimit-reset if nothing remains, else a minute for a secondary limit.
@@ -223,7 +225,7 @@ func (c *client) wait(method string, header http.Header, err error, try int) tim
 	backoff := time.Second << (try - 1)
 	serr := (*statusError)(nil)
 	if !errors.As(err, &serr) {
-		if method == http.MethodPost { // it may have arrived
+		if errors.Is(err, errAnswer) || method == http.MethodPost { // it may have arrived
 			return -1
 		}
 		return backoff
@@ -274,7 +276,7 @@ func (c *client) try(ctx context.Context, method, path string, data []byte, out 
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w", method, report.Visible(path), err)
 	case len(answer) > maxResponse:
-		return resp.Header, fmt.Errorf("%s %s: the answer is larger than %d bytes", method, report.Visible(path), maxResponse)
+		return resp.Header, fmt.Errorf("%s %s: %w: it is larger than %d bytes", method, report.Visible(path), errAnswer, maxResponse)
 	case resp.StatusCode/100 != 2:
 		var said struct {
 			Message string            `json:"message"`
@@ -293,7 +295,7 @@ func (c *client) try(ctx context.Context, method, path string, data []byte, out 
 		return resp.Header, nil
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return resp.Header, fmt.Errorf("%s %s: the answer cannot be read: %w", method, report.Visible(path), err)
+		return resp.Header, fmt.Errorf("%s %s: %w: %w", method, report.Visible(path), errAnswer, err)
 	}
 	return resp.Header, nil
 }

@@ -28,7 +28,7 @@ type Run struct {
 	Owner, Branch, Commit string // of the head
 }
 
-var repositoryName = regexp.MustCompile(`^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$`)
+var repositoryName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
 // ReadEvent reads GITHUB_REPOSITORY, GITHUB_API_URL, GITHUB_EVENT_PATH and
 // GITHUB_STEP_SUMMARY, and the token from GITHUB_TOKEN alone.
