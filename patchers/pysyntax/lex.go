@@ -99,7 +99,7 @@ func (l *lexer) next() *SyntaxError {
 		l.at++
 	case c == '\r':
 		if l.at+1 >= len(l.src) || l.src[l.at+1] != '\n' {
-			return &SyntaxError{start, "carriage return without a newline"}
+			return &SyntaxError{start, loneReturn}
 		}
 		l.at++
 	case c == '\\':
@@ -120,6 +120,10 @@ func (l *lexer) next() *SyntaxError {
 			}
 		} else {
 			l.at = len(l.src)
+		}
+		// To Python, a carriage return alone ends the line: code may follow.
+		if n := bytes.IndexByte(l.src[start:l.at], '\r'); n >= 0 {
+			return &SyntaxError{start + n, loneReturn}
 		}
 		l.add(tokComment, start)
 	case c == '"' || c == '\'':
@@ -194,6 +198,8 @@ func (l *lexer) strBody(start int, quote []byte, format, raw bool) *SyntaxError 
 			}
 		case c == '\n' && len(quote) == 1:
 			return unterminated
+		case c == '\r' && len(quote) == 1 && !bytes.HasPrefix(rest, []byte("\r\n")):
+			return &SyntaxError{l.at, loneReturn}
 		case format && c == '{':
 			if bytes.HasPrefix(rest, []byte("{{")) {
 				l.at += 2
@@ -265,6 +271,8 @@ func (l *lexer) formatSpec(start int, quote []byte, raw bool) *SyntaxError {
 	}
 	return &SyntaxError{start, "unterminated string"}
 }
+
+const loneReturn = "carriage return without a newline"
 
 func bom(src []byte) []byte {
 	if mark := []byte("\xef\xbb\xbf"); bytes.HasPrefix(src, mark) {

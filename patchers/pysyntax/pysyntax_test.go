@@ -209,6 +209,8 @@ func TestSyntaxErrors(t *testing.T) {
 		"unterminated string":    {"a = 'b\n", "'b", "unterminated string"},
 		"unterminated triple":    {"a = '''b\n", "'''b", "unterminated string"},
 		"lone carriage return":   {"a()\rb()\n", "\rb", "carriage return"},
+		"one in a comment":       {"a() # b\rc()\n", "\rc", "carriage return"},
+		"one in a string":        {"a('b\rc')\n", "\rc", "carriage return"},
 		"NUL":                    {"a()\n\x00", "\x00", "control character"},
 		"Python 2":               {"print 'a'\n", "print", "Python 2"},
 		"conflict marker":        {"<<<<<<< HEAD\na()\n", "<", "not valid Python"},
