@@ -21,7 +21,7 @@ if [ ! -x "$work/gitea" ]; then
 	module=$(cd / && go mod download -json "code.gitea.io/gitea@$version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
 	rm -rf "$work/src" && cp -r "$module" "$work/src" && chmod -R u+w "$work/src"
 	# Its own go.mod is the main one here, so that its replacements count.
-	(cd "$work/src" && go build -tags "sqlite sqlite_unlock_notify" -o ../gitea .)
+	(cd "$work/src" && go build -tags "sqlite sqlite_unlock_notify" -ldflags "-X main.Version=${version#v}" -o ../gitea .)
 fi
 (cd "$here" && go build -o "$work/ncclfix" ./cmd/ncclfix)
 
