@@ -67,6 +67,9 @@ func TestCommit(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		t.Run(format, func(t *testing.T) {
 			r, dir := newRepo(t, format, map[string]string{"a.py": "a\r\n", "run.sh": "x\n", "sub/b.py": "b\n", "c.py": "c\n"})
+			git(t, dir, "update-index", "--add", "--cacheinfo", "160000,"+git(t, dir, "rev-parse", "HEAD")+",module")
+			git(t, dir, "commit", "-q", "-m", "a submodule")
+			os.Mkdir(filepath.Join(dir, "module"), 0o755)
 			head, err := r.Resolve(t.Context(), "HEAD")
 			if err != nil {
 				t.Fatal(err)
@@ -94,7 +97,7 @@ func TestCommit(t *testing.T) {
 				meta, name, _ := strings.Cut(entry, "\t")
 				got = append(got, meta[:6]+" "+name)
 			}
-			want := []string{"100644 a.py", "100644 c.py", "100755 run.sh", "100644 sub/Dieb\tä`.py", "100644 sub/b.py", "100644 sub/new.ini"}
+			want := []string{"100644 a.py", "100644 c.py", "160000 module", "100755 run.sh", "100644 sub/Dieb\tä`.py", "100644 sub/b.py", "100644 sub/new.ini"}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("tree (-want +got):\n%s", d)
 			}
