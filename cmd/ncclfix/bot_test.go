@@ -342,6 +342,15 @@ func TestBotPushFork(t *testing.T) {
 	wantText(t, "the repair", f.show("mallory/r", "main", "train.py"), "destroy_process_group")
 }
 
+// The token goes to no other host, whatever the API says.
+func TestBotPushElsewhere(t *testing.T) {
+	f, dir := newPull(t, map[string]string{"train.py": leaking}, "")
+	for _, address := range []string{"https://evil.example.org/o/r.git", "ext::sh -c true", "file:///tmp/x"} {
+		f.pulls[0]["head"].(map[string]any)["repo"].(map[string]any)["clone_url"] = address
+		runBot(t, f, dir, 7, "--mode", "push").want(t, 2, "the repository is said to be at")
+	}
+}
+
 // Hooks, filters and the monitor of a checkout are not run, from a work tree beside
 // the repository and with a submodule in it.
 func TestBotRunsNothing(t *testing.T) {

@@ -68,7 +68,7 @@ func (f *forge) env(number int) func(string) string {
 	}
 	env := map[string]string{
 		"GITHUB_API_URL": f.server.URL + "/api/v3", "GITHUB_REPOSITORY": "o/r", "GITHUB_TOKEN": testToken,
-		"GITHUB_EVENT_PATH": file,
+		"GITHUB_EVENT_PATH": file, "GITHUB_SERVER_URL": f.server.URL,
 	}
 	return func(name string) string { return env[name] }
 }

@@ -18,6 +18,7 @@ type Event struct {
 	Number     int      // of the pull request; 0 if the event is about none
 	Run        *Run     // the workflow run that this one follows (workflow_run), or nil
 	Token      string   // "" if there is none
+	Server     string   // address of the forge, where its repositories are; "" if unknown
 	Gitea      bool     // the forge is Gitea or Forgejo
 	Summary    string   // file that takes the step summary; "" if there is none
 }
@@ -30,12 +31,13 @@ type Run struct {
 
 var repositoryName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
-// ReadEvent reads GITHUB_REPOSITORY, GITHUB_API_URL, GITHUB_EVENT_PATH and
-// GITHUB_STEP_SUMMARY, and the token from GITHUB_TOKEN alone.
+// ReadEvent reads GITHUB_REPOSITORY, GITHUB_API_URL, GITHUB_SERVER_URL,
+// GITHUB_EVENT_PATH and GITHUB_STEP_SUMMARY, and the token from GITHUB_TOKEN alone.
 func ReadEvent(getenv func(string) string) (*Event, error) {
 	e := &Event{
 		Repository: getenv("GITHUB_REPOSITORY"),
 		Token:      getenv("GITHUB_TOKEN"),
+		Server:     strings.TrimSuffix(getenv("GITHUB_SERVER_URL"), "/"),
 		Summary:    getenv("GITHUB_STEP_SUMMARY"),
 		Gitea:      getenv("GITEA_ACTIONS") == "true" || getenv("FORGEJO_ACTIONS") == "true",
 	}

@@ -37,6 +37,19 @@ func (b *Bot) commit(ctx context.Context, parent string, set *patchers.ChangeSet
 	return b.repo.Commit(ctx, c)
 }
 
+// remote returns the repository at an address that the API gave. The token goes to
+// the forge alone.
+func (b *Bot) remote(address string) (gitrepo.Remote, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Scheme != "https" && u.Scheme != "http":
+		return gitrepo.Remote{}, fmt.Errorf("the repository is said to be at %s", report.Visible(address))
+	case b.Event.Server != "" && b.Event.Server != u.Scheme+"://"+u.Host && !strings.HasPrefix(b.Event.Server, u.Scheme+"://"+u.Host+"/"):
+		return gitrepo.Remote{}, fmt.Errorf("the repository is said to be at %s, which is not at %s: the token does not belong there", report.Visible(u.Host), report.Visible(b.Event.Server))
+	}
+	return gitrepo.Remote{URL: address, Token: b.Event.Token}, nil
+}
+
 // push pushes a commit, or says what it would push.
 func (b *Bot) push(ctx context.Context, m gitrepo.Remote, commit, branch, expected string) error {
 	if b.DryRun {
@@ -89,7 +102,10 @@ func (b *Bot) Push(ctx context.Context, r *report.Report) error {
 	if err != nil {
 		return err
 	}
-	remote := gitrepo.Remote{URL: b.pull.Head.Repo.CloneURL, Token: b.Event.Token}
+	remote, err := b.remote(b.pull.Head.Repo.CloneURL)
+	if err != nil {
+		return err
+	}
 	if err := b.push(ctx, remote, commit, b.pull.Head.Ref, head); err != nil {
 		return err
 	}
@@ -120,7 +136,10 @@ func (b *Bot) PullRequest(ctx context.Context, r *report.Report) error {
 	if err := b.api.get(ctx, b.path(""), &home); err != nil {
 		return err
 	}
-	remote := gitrepo.Remote{URL: home.CloneURL, Token: b.Event.Token}
+	remote, err := b.remote(home.CloneURL)
+	if err != nil {
+		return err
+	}
 	base, err := b.baseBranch(ctx, remote, home.DefaultBranch, head)
 	if err != nil {
 		return err
