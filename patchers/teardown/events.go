@@ -118,7 +118,10 @@ func (f *function) classify(n *pysyntax.Node) []event {
 	if t := f.spawnTarget(n, r); t != nil {
 		return []event{{kind: evSpawn, fn: t, name: f.mod.file.Text(n.X.Span)}}
 	}
-	out := f.handsOn(n)
+	var out []event
+	if r.lib != "functools.partial" {
+		out = f.handsOn(n)
+	}
 	if len(out) > 0 && out[0].kind == evAtexit {
 		return out
 	}

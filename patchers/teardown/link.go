@@ -78,6 +78,7 @@ type function struct {
 	spawns      map[int]bool     // parameters that it starts as processes
 	callers     []*function      // whose summaries depend on this one
 	stale       bool             // the summary is to be computed anew
+	exitStatus  *bool            // see returnsStatus
 }
 
 // A class is a class definition.

@@ -1,9 +1,12 @@
 package teardown
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -211,8 +214,13 @@ func (f *function) tail(body []*pysyntax.Stmt) []*event {
 	switch last.Kind {
 	case pysyntax.If, pysyntax.With, pysyntax.Try:
 		var out []*event
-		for _, b := range last.Blocks {
-			if b.Clause != pysyntax.Except && b.Clause != pysyntax.Finally {
+		if f.runsBehind(last) {
+			return nil
+		}
+		for i, b := range last.Blocks {
+			// The body of a try is followed by its else.
+			isBody := last.Kind == pysyntax.Try && i == 0 && hasClause(last, pysyntax.Else)
+			if b.Clause != pysyntax.Except && !isBody {
 				out = append(out, f.tail(b.Body)...)
 			}
 		}
@@ -225,6 +233,131 @@ func (f *function) tail(body []*pysyntax.Stmt) []*event {
 		}
 	}
 	return out
+}
+
+// runsBehind reports whether a statement runs code when it is left that may use the
+// group: a finally clause, or a context manager.
+func (f *function) runsBehind(s *pysyntax.Stmt) bool {
+	switch s.Kind {
+	case pysyntax.Try:
+		last := s.Blocks[len(s.Blocks)-1]
+		return last.Clause == pysyntax.Finally && !isHarmless(f.mod.src()[last.Start:last.End])
+	case pysyntax.With:
+		return slices.ContainsFunc(s.Exprs, f.mayUseGroup)
+	}
+	return false
+}
+
+var (
+	called   = regexp.MustCompile(`(\w+)\s*\(`)
+	harmless = regexp.MustCompile(`^(print|info|debug|warning|error|exception|log|close|flush|write|time|perf_counter|empty_cache|stop|terminate|kill|unlink|remove|rmtree|str|len|format|join)$`)
+)
+
+// isHarmless reports whether code calls nothing that could use the group, by the names
+// of what it calls.
+func isHarmless(code []byte) bool {
+	for _, m := range called.FindAllSubmatch(code, -1) {
+		if !harmless.Match(m[1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// mayUseGroup reports whether a decorator or a context manager of the tree names
+// torch.distributed. Those of libraries do not count, but for ExitStack.
+func (f *function) mayUseGroup(n *pysyntax.Node) bool {
+	if n.Kind == pysyntax.Call {
+		n = n.X
+	}
+	r := f.resolve(n, maxHops)
+	switch {
+	case r.fn != nil && r.fn.stmt != nil:
+		return r.fn.mod.namesDistributed(r.fn.stmt)
+	case r.class != nil:
+		return r.class.mod.namesDistributed(r.class.stmt)
+	case r.instance != nil:
+		return r.instance.mod.namesDistributed(r.instance.stmt)
+	case strings.HasPrefix(r.lib, "builtins."): // or a definition that was left out
+		return f.mod.definesUser(strings.TrimPrefix(r.lib, "builtins."))
+	case r.lib != "":
+		return strings.HasSuffix(r.lib, "ExitStack")
+	}
+	root, _, _ := strings.Cut(n.Dotted(), ".")
+	if _, b := f.bindingOf(root); b != nil && (b.from.known || b.sub.known) {
+		file := b.from.file
+		if !b.from.known {
+			file = b.sub.file
+		}
+		src, err := fs.ReadFile(f.mod.prog.fsys, f.mod.prog.ix.paths[file])
+		return err != nil || bytes.Contains(src, []byte("distributed"))
+	}
+	return false
+}
+
+// definesUser reports whether the file defines a function or a class of that name that
+// names torch.distributed. It goes by the text, since definitions can be left out of
+// the tree.
+func (m *module) definesUser(name string) bool {
+	src := m.src()
+	for _, at := range regexp.MustCompile(`(?m)^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+`+regexp.QuoteMeta(name)+`\b`).FindAllIndex(src, -1) {
+		end := pysyntax.LineEnd(src, at[1])
+		indent := len(src[at[0]:at[1]]) - len(bytes.TrimLeft(src[at[0]:at[1]], " \t"))
+		for line := range bytes.Lines(src[end:]) {
+			text := bytes.TrimLeft(line, " \t")
+			if len(bytes.TrimSpace(text)) > 0 && len(line)-len(text) <= indent && text[0] != ')' {
+				break
+			}
+			end += len(line)
+		}
+		if m.textNamesDistributed(src[at[0]:end]) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesDistributed reports whether a statement names torch.distributed, as the module
+// knows it.
+func (m *module) namesDistributed(s *pysyntax.Stmt) bool {
+	return m.textNamesDistributed(m.src()[s.Start:s.End])
+}
+
+func (m *module) textNamesDistributed(text []byte) bool {
+	return pysyntax.ContainsWord(text, func(word []byte) bool {
+		if string(word) == "distributed" {
+			return true
+		}
+		for _, f := range m.allFunctions() {
+			if b := f.names[string(word)]; b != nil && (b.isDistributed() || b.kind == bindFrom && b.mod == "torch.distributed") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func hasClause(s *pysyntax.Stmt, c pysyntax.Clause) bool {
+	return slices.ContainsFunc(s.Blocks, func(b *pysyntax.Block) bool { return b.Clause == c })
+}
+
+// wayOut returns the innermost statement around s in the body that runs more code
+// when it is left, or nil.
+func (f *function) wayOut(body []*pysyntax.Stmt, s *pysyntax.Stmt) *pysyntax.Stmt {
+	for _, outer := range body {
+		if outer == s || s.Start < outer.Start || s.End > outer.End || outer.Kind == pysyntax.FuncDef || outer.Kind == pysyntax.ClassDef {
+			continue
+		}
+		for _, b := range outer.Blocks {
+			if inner := f.wayOut(b.Body, s); inner != nil {
+				return inner
+			}
+		}
+		if f.runsBehind(outer) {
+			return outer
+		}
+	}
+	return nil
 }
 
 // isWholeCall reports whether a call is all that a statement does, but for

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -47,6 +48,9 @@ func (m *module) endPlace(body []*pysyntax.Stmt, header int) (place, string) {
 		}
 		end = lineEnd
 	}
+	if end > 0 && src[end-1] == '\\' {
+		return place{}, "its last line is continued"
+	}
 	return place{at: end, indent: indent}, ""
 }
 
@@ -71,7 +75,7 @@ func (m *module) indentation(s *pysyntax.Stmt) (string, bool) {
 
 // edit inserts the lines, each without its indentation and line ending.
 func (m *module) edit(p place, lines []string) diff.Edit {
-	eol := m.eol()
+	eol := m.eolAt(p)
 	var b strings.Builder
 	for _, l := range lines {
 		if l != "" {
@@ -84,6 +88,19 @@ func (m *module) edit(p place, lines []string) diff.Edit {
 		}
 	}
 	return diff.Insert(p.at, b.String())
+}
+
+// eolAt returns the line ending at a place: that of the line that is inserted behind
+// or in front of, since a file can have both kinds.
+func (m *module) eolAt(p place) string {
+	src := m.src()
+	switch end := pysyntax.LineEnd(src, p.at); {
+	case bytes.HasPrefix(src[end:], []byte("\r\n")):
+		return "\r\n"
+	case bytes.HasPrefix(src[end:], []byte("\n")):
+		return "\n"
+	}
+	return m.eol()
 }
 
 // eol returns the line ending of the file: that of its first line.
@@ -178,7 +195,7 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.body.names)) {
 		b := m.body.names[name]
-		if b.kind == bindImport && b.mod == "torch" && m.sameEverywhere(b) && m.visible(f, name, b, at) &&
+		if b.kind == bindImport && b.mod == "torch" && m.sameEverywhere(b) && m.visible(f, name, b, at) && !m.rebinds(name) &&
 			(bytes.Contains(m.src(), []byte(name+".distributed.")) || m.importsDistributed()) {
 			return words(name + ".distributed.")
 		}
@@ -207,7 +224,7 @@ func (m *module) alias(f *function, at int) string {
 	best, start := "", -1
 	for scope := f; scope != nil; scope = scope.outer {
 		for name, b := range scope.names {
-			if !b.isDistributed() || !m.sameEverywhere(b) || !m.visible(f, name, b, at) {
+			if !b.isDistributed() || !m.sameEverywhere(b) || !m.visible(f, name, b, at) || m.rebinds(name) {
 				continue
 			}
 			if start < 0 || b.stmt.Start < start {
@@ -219,6 +236,29 @@ func (m *module) alias(f *function, at int) string {
 		}
 	}
 	return ""
+}
+
+// rebinds reports whether the file may bind a name to something else in a way that
+// is not among its bindings: by except, :=, case, del or global, or by a star import
+// behind the name's own.
+func (m *module) rebinds(name string) bool {
+	src := m.src()
+	n := regexp.QuoteMeta(name)
+	if regexp.MustCompile(`(?m)\bexcept\b[^\n]*\bas\s+` + n + `\b|(^|[^\w.])` + n + `\s*:=|^\s*case\b[^\n:]*(^|[^\w.])` + n + `\b(\s*[^.\s(\w]|\s*$|\s+if\b)|^\s*(del|global|nonlocal)\b[^\n]*(^|[^\w.])` + n + `\b(\s*[^.\s]|\s*$)`).Match(src) {
+		return true
+	}
+	first := -1
+	for _, s := range m.file.Body {
+		for _, i := range s.Imports {
+			if i.Name == "*" && first >= 0 && s.Start > first {
+				return true
+			}
+		}
+		if b := m.body.names[name]; b != nil && b.stmt == s {
+			first = s.Start
+		}
+	}
+	return false
 }
 
 // sameEverywhere reports whether all bindings of a name in its scope are the

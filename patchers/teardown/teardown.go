@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -647,7 +648,7 @@ func (a *analysis) judgeOwner(o *owner, codeID string) bool {
 			leaks = append(leaks, e)
 		}
 	}
-	if len(leaks) == 0 || w.opening == nil || w.opening.throughFramework() {
+	if len(leaks) == 0 || w.opening == nil || w.opening.throughFramework() || o.fn.isWrapped() {
 		return false
 	}
 	ends, early := o.split(leaks)
@@ -691,8 +692,11 @@ func (a *analysis) judgeOwner(o *owner, codeID string) bool {
 // isError reports whether a way out tells of a failure. There the group is left
 // to the operating system: destroying it would wait for ranks that may be stuck.
 func (f *function) isError(e exit) bool {
-	if !e.leaves || e.stmt == nil || len(e.stmt.Exprs) == 0 {
+	if e.stmt == nil || len(e.stmt.Exprs) == 0 {
 		return false
+	}
+	if !e.leaves {
+		return e.stmt.Kind == pysyntax.Return && f.returnsStatus() && status.MatchString(f.mod.file.Text(e.stmt.Exprs[0].Span))
 	}
 	arg := e.stmt.Exprs[0].Arg(0, "")
 	if arg == nil {
@@ -700,6 +704,18 @@ func (f *function) isError(e exit) bool {
 	}
 	text := f.mod.file.Text(arg.Span)
 	return arg.Kind == pysyntax.String || strings.ContainsAny(text, `"'`) || strings.Trim(text, "0123456789-") == "" && text != "0"
+}
+
+// status is a constant that tells of a failure as an exit status.
+var status = regexp.MustCompile(`^(-?[1-9][0-9]*|["\'].*)$`)
+
+// returnsStatus reports whether the file hands the result of f to sys.exit.
+func (f *function) returnsStatus() bool {
+	if f.exitStatus == nil {
+		found := f.stmt != nil && regexp.MustCompile(`\b(exit|SystemExit)\(\s*`+regexp.QuoteMeta(f.stmt.Name)+`\(`).MatchString(f.mod.file.Kept())
+		f.exitStatus = &found
+	}
+	return *f.exitStatus
 }
 
 // split tells the ways out at the end of the body from the early ones.
@@ -754,7 +770,9 @@ func (a *analysis) fix(o *owner, opening *event, ends []exit) (*patchers.Fix, st
 		case o.computes(e):
 			reason = fmt.Sprintf("the value computed in line %d may need the group", m.position(e.stmt.Start).Line)
 		default:
-			p, reason = m.beforePlace(e.stmt)
+			if p, reason = m.beforePlace(e.stmt); reason == "" {
+				reason = o.blocked(e)
+			}
 		}
 		if reason != "" {
 			return nil, reason
@@ -789,6 +807,14 @@ func (a *analysis) refusal(o *owner, opening *event) string {
 		return o.fn.qualname() + " is asynchronous, and other tasks may still use the group when it ends"
 	case o.fn.isGenerator():
 		return o.fn.qualname() + " is a generator, which may never be run to its end"
+	case o.role == script && o.fn.stmt == nil && o.main == nil && o.onlyDefines(opening):
+		return "only definitions follow, and whoever imports the file uses them with the group open"
+	case o.fn.usingDecorator() != nil:
+		return "its decorator in line " + strconv.Itoa(o.fn.mod.line(o.fn.usingDecorator().Start)) + " may use the group behind its end"
+	case o.role == worker && a.isHandedOn(o.fn):
+		return o.fn.qualname() + " is handed to other code as well, which may run it without ending the process"
+	case o.role != test && o.startsMore() != "":
+		return o.startsMore() + " may still use the group, in a thread or at the end of the process"
 	case o.role == worker && a.goesOn(o.fn) != nil:
 		return a.goesOn(o.fn).qualname() + " calls it in its own process as well, and goes on with the group"
 	case o.fn.mod.mayLackDistributed():
@@ -796,6 +822,89 @@ func (a *analysis) refusal(o *owner, opening *event) string {
 	}
 	return ""
 }
+
+// onlyDefines reports whether the module consists of definitions behind the opening
+// at its top level.
+func (o *owner) onlyDefines(opening *event) bool {
+	if opening.in != o.fn {
+		return false
+	}
+	src := o.fn.mod.src()
+	defines := false
+	at := pysyntax.LineEnd(src, opening.stmt.End)
+	for line := range bytes.Lines(src[at:]) {
+		switch line = bytes.TrimRight(line, "\r\n"); {
+		case len(line) == 0 || bytes.IndexByte([]byte(" \t\f#)]}"), line[0]) >= 0:
+		case definition.Match(line):
+			defines = true
+		default:
+			return false
+		}
+	}
+	return defines
+}
+
+var definition = regexp.MustCompile(`^(def|class|async\s+def)\b|^@`)
+
+// usingDecorator returns a decorator of f that the tree defines and that may use the
+// group behind the end of f, or nil.
+func (f *function) usingDecorator() *pysyntax.Node {
+	if f.stmt == nil {
+		return nil
+	}
+	for _, d := range f.stmt.Decorators {
+		if f.outer.mayUseGroup(d) {
+			return d
+		}
+	}
+	return nil
+}
+
+// isHandedOn reports whether f is an argument of a call that does not start it as a
+// process, as the tasks of a pool are.
+func (a *analysis) isHandedOn(f *function) bool {
+	for _, g := range a.all {
+		for _, events := range g.events {
+			for _, e := range events {
+				if e.kind == evHand && e.fn == f && !slices.ContainsFunc(events, func(s event) bool {
+					return s.kind == evSpawn && s.node == e.node
+				}) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// startsMore returns the name of a function that the owner's code hands to a thread
+// that is not waited for, or registers for the end of the process, and that names
+// torch.distributed; or "". It goes by the text, since such calls can be left out of
+// the tree.
+func (o *owner) startsMore() string {
+	src := o.fn.mod.src()
+	if o.fn.stmt != nil {
+		src = src[o.fn.stmt.Start:o.fn.stmt.End]
+	}
+	waits := joins.Match(src)
+	for _, match := range handed.FindAllSubmatch(src, -1) {
+		thread, callback := string(match[1])+string(match[2]), string(match[3])+string(match[4])
+		name := callback
+		if name == "" && !waits {
+			name = thread
+		}
+		name = name[strings.LastIndexByte(name, '.')+1:]
+		if name != "" && o.fn.mod.definesUser(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+var (
+	handed = regexp.MustCompile(`\bThread\([^()]*\btarget\s*=\s*([\w.]+)|\.submit\(\s*([\w.]+)|\batexit\.register\(\s*([\w.]+)|\bweakref\.finalize\([^(),]*,\s*([\w.]+)`)
+	joins  = regexp.MustCompile(`\.join\(|\.result\(|\.shutdown\(|as_completed\(`)
+)
 
 // goesOn returns a function that calls f in its own process and uses
 // torch.distributed after that, or nil.
@@ -834,6 +943,15 @@ func (o *owner) computes(e exit) bool {
 	return slices.ContainsFunc(e.stmt.Exprs, hasCall)
 }
 
+// blocked returns why nothing can be inserted in front of a way out: more code runs
+// behind it, which may need the group.
+func (o *owner) blocked(e exit) string {
+	if outer := o.fn.wayOut(o.fn.statements(), e.stmt); outer != nil {
+		return fmt.Sprintf("what runs at the end of line %d's statement may need the group", o.fn.mod.line(outer.Start))
+	}
+	return ""
+}
+
 func hasCall(n *pysyntax.Node) bool {
 	found := false
 	n.Walk(func(n *pysyntax.Node) bool {
@@ -859,7 +977,9 @@ func (a *analysis) reportEarly(o *owner, opening *event, e exit) {
 	case o.computes(e):
 		reason = "the value computed here may need the group"
 	default:
-		p, reason = m.beforePlace(e.stmt)
+		if p, reason = m.beforePlace(e.stmt); reason == "" {
+			reason = o.blocked(e)
+		}
 	}
 	if reason == "" {
 		f.Fix = &patchers.Fix{
@@ -899,6 +1019,9 @@ func (a *analysis) judgeScript(m *module, callers map[*function]*calls, imported
 	if w.run(none) != open || w.opening == nil {
 		a.judgeCalled(m)
 		return
+	}
+	if m.isTestModule() && m.opensOnImport() {
+		return // see judgeTests
 	}
 	if main == nil && imported {
 		return // a library that opens a group when it is imported: not ours to end

@@ -29,6 +29,9 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 	if opening == nil {
 		opening, at = m.inheritedSetup()
 	}
+	if opening == nil && m.opensOnImport() {
+		opening = m.body.opening
+	}
 	if opening == nil {
 		opening = m.leakingSpawn(leaking)
 		why = "workers that this module starts"
@@ -48,7 +51,11 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 	}
 	if opening.kind != evSpawn {
 		f.Why = o.chain(opening)
-		if reason := a.refusal(&owner{role: test, fn: m.body}, opening); reason != "" {
+		reason := a.refusal(&owner{role: test, fn: m.body}, opening)
+		if reason == "" && opening.opensOnce() {
+			reason = "the group is opened once for all modules, and would be missing in the next one"
+		}
+		if reason != "" {
 			f.Message += "; not repaired: " + reason
 			a.reportFor(o, f)
 			return
@@ -68,6 +75,31 @@ func (a *analysis) judgeTests(m *module, leaking map[*function]bool) {
 		m.body.repaired = true
 	}
 	a.reportFor(o, f)
+}
+
+// opensOnImport reports whether a test module opens the group when the test runner
+// imports it, before any test runs.
+func (m *module) opensOnImport() bool {
+	if m.body.after[none] != open || m.body.opening == nil || m.body.opening.in != m.body || m.body.opening.throughFramework() {
+		return false
+	}
+	main := m.mainBlock()
+	return main == nil || m.body.opening.stmt.Start < main.Start || m.body.opening.stmt.Start >= main.End
+}
+
+// opensOnce reports whether a function on the way to an opening remembers that it has
+// opened the group: in a global variable, or in a cache.
+func (e *event) opensOnce() bool {
+	for range maxHops {
+		if f := e.in; f.stmt != nil && (f.hasDecorator("cache", "lru_cache") || mentions(f.mod.src()[f.stmt.Start:f.stmt.End], "global")) {
+			return true
+		}
+		if e.kind != evCall || e.fn.opening == nil {
+			return false
+		}
+		e = e.fn.opening
+	}
+	return false
 }
 
 // inheritedSetup returns what opens a group in a setup method that a test class of
