@@ -188,6 +188,9 @@ func (m *module) vocabulary(f *function, at int, barrier bool) vocabulary {
 	if alias := m.alias(f, at); alias != "" {
 		return words(alias + ".")
 	}
+	if comm := m.deepspeedComm(f, at); comm != "" {
+		return words(comm + ".")
+	}
 	if m.importsFunctions() {
 		if v, ok := m.grownImport(f, at, barrier); ok {
 			return v
@@ -259,6 +262,31 @@ func (m *module) rebinds(name string) bool {
 		}
 	}
 	return false
+}
+
+// deepspeedComm returns how the file names deepspeed.comm, whose functions are those
+// of torch.distributed, if the file opens the group through DeepSpeed and does not
+// name torch.distributed itself; or "". DeepSpeed's own code must not name it.
+func (m *module) deepspeedComm(f *function, at int) string {
+	src := m.src()
+	if bytes.Contains(src, []byte("torch.distributed")) || bytes.Contains(src, []byte("from torch import distributed")) ||
+		!bytes.Contains(src, []byte("init_distributed(")) && !bytes.Contains(src, []byte("deepspeed.initialize(")) {
+		return ""
+	}
+	best := ""
+	for _, name := range slices.Sorted(maps.Keys(m.body.names)) {
+		b := m.body.names[name]
+		if !m.sameEverywhere(b) || !m.visible(f, name, b, at) || m.rebinds(name) {
+			continue
+		}
+		switch {
+		case b.kind == bindImport && b.mod == "deepspeed.comm" && b.stmt.Imports[0].As == name, b.kind == bindFrom && b.mod == "deepspeed" && b.name == "comm":
+			return name
+		case b.kind == bindImport && b.mod == "deepspeed" && best == "" && !b.from.known:
+			best = name + ".comm"
+		}
+	}
+	return best
 }
 
 // sameEverywhere reports whether all bindings of a name in its scope are the
