@@ -155,6 +155,13 @@ func (r *Repo) Message(ctx context.Context, commit string) (string, error) {
 	return string(out), err
 }
 
+// Committer returns who made a commit, or amended it last.
+func (r *Repo) Committer(ctx context.Context, commit string) (Identity, error) {
+	out, err := r.git(ctx, nil, "show", "-s", "--format=%cn%x00%ce", "--end-of-options", commit)
+	name, email, _ := strings.Cut(strings.TrimSuffix(string(out), "\n"), "\x00")
+	return Identity{name, email}, err
+}
+
 // An Identity is the author of a commit.
 type Identity struct{ Name, Email string }
 
@@ -369,7 +376,7 @@ func refusal(out string, err *Error) error {
 		}
 		return &RefusedError{summary}
 	}
-	refused := slices.ContainsFunc([]string{"error: 401", "error: 403", "error: 404", "not found", "Authentication failed", "terminal prompts disabled"}, func(part string) bool {
+	refused := slices.ContainsFunc([]string{"error: 401", "error: 403", "error: 404", "' not found", "Authentication failed", "terminal prompts disabled"}, func(part string) bool {
 		return strings.Contains(err.Message, part)
 	})
 	if !refused {
