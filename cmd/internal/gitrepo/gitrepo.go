@@ -35,11 +35,25 @@ type Repo struct {
 // Open opens the repository that the folder dir is in.
 func Open(ctx context.Context, dir string) (*Repo, error) {
 	r := &Repo{dir: dir, env: environ(os.Environ())}
-	_, err := r.git(ctx, nil, "rev-parse", "--git-dir")
-	if errors.Is(err, exec.ErrNotFound) {
+	version, err := r.git(ctx, nil, "version")
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
 		return nil, errors.New("git is not installed")
+	case err != nil:
+		return nil, err
+	case !isRecent(string(version)):
+		return nil, fmt.Errorf("%s is too old: git 2.31 or later is needed", bytes.TrimSpace(version))
 	}
+	_, err = r.git(ctx, nil, "rev-parse", "--git-dir")
 	return r, err
+}
+
+// isRecent reports whether a version, as "git version 2.39.5 (Apple Git-154)", is
+// one that reads GIT_CONFIG_COUNT: an older git would go without the token.
+func isRecent(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "git version %d.%d", &major, &minor)
+	return n == 2 && (major > 2 || major == 2 && minor >= 31)
 }
 
 // environ returns the environment of git. Variables that point it at another
@@ -51,6 +65,8 @@ func environ(outer []string) []string {
 		case "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 			"GIT_NAMESPACE", "GIT_PREFIX", "GIT_EXTERNAL_DIFF", "GIT_ASKPASS", "GITHUB_TOKEN":
 			return true
+		case "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM": // where the user's settings are
+			return false
 		}
 		return strings.HasPrefix(name, "GIT_TRACE") || strings.HasPrefix(name, "GIT_CONFIG_")
 	})
@@ -85,7 +101,10 @@ func (r *Repo) run(ctx context.Context, env []string, stdin []byte, args ...stri
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	err := cmd.Run()
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
+		if cmd.Process != nil {
+			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what took no notice
+		}
 		return nil, ctx.Err()
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -134,6 +153,13 @@ func (r *Repo) Resolve(ctx context.Context, revision string) (string, error) {
 func (r *Repo) Message(ctx context.Context, commit string) (string, error) {
 	out, err := r.git(ctx, nil, "show", "-s", "--format=%B", "--end-of-options", commit)
 	return string(out), err
+}
+
+// Committer returns who made a commit, or amended it last.
+func (r *Repo) Committer(ctx context.Context, commit string) (Identity, error) {
+	out, err := r.git(ctx, nil, "show", "-s", "--format=%cn%x00%ce", "--end-of-options", commit)
+	name, email, _ := strings.Cut(strings.TrimSuffix(string(out), "\n"), "\x00")
+	return Identity{name, email}, err
 }
 
 // An Identity is the author of a commit.
@@ -190,7 +216,7 @@ func (r *Repo) Commit(ctx context.Context, c Change) (string, error) {
 	if _, err := r.run(ctx, env, entries.Bytes(), "update-index", "-z", "--index-info"); err != nil {
 		return "", err
 	}
-	tree, err := r.run(ctx, env, nil, "write-tree")
+	tree, err := r.run(ctx, env, nil, "write-tree", "--missing-ok") // a partial clone lacks what is not checked out
 	if err != nil {
 		return "", err
 	}
@@ -250,7 +276,7 @@ func (r *Repo) entry(ctx context.Context, commit, name string) (mode, oid string
 }
 
 // A Remote is a repository that is pushed to. The token, if there is one, is handed
-// to git in its environment, for this host alone.
+// to git in its environment, for this URL alone; git follows no redirect with it.
 type Remote struct {
 	URL   string
 	Token string
@@ -263,12 +289,14 @@ func (m Remote) env() []string {
 	if m.Token == "" || err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return nil
 	}
-	key := "http." + u.Scheme + "://" + u.Host + "/.extraheader"
+	// The most specific address wins over all that the user has set.
+	key := "http." + m.URL + "."
 	login := base64.StdEncoding.EncodeToString([]byte("x-access-token:" + m.Token))
 	return []string{
-		"GIT_CONFIG_COUNT=2",
-		"GIT_CONFIG_KEY_0=" + key, "GIT_CONFIG_VALUE_0=",
-		"GIT_CONFIG_KEY_1=" + key, "GIT_CONFIG_VALUE_1=AUTHORIZATION: basic " + login,
+		"GIT_CONFIG_COUNT=3",
+		"GIT_CONFIG_KEY_0=" + key + "followRedirects", "GIT_CONFIG_VALUE_0=false", // the header would go along
+		"GIT_CONFIG_KEY_1=" + key + "extraHeader", "GIT_CONFIG_VALUE_1=",
+		"GIT_CONFIG_KEY_2=" + key + "extraHeader", "GIT_CONFIG_VALUE_2=AUTHORIZATION: basic " + login,
 	}
 }
 
@@ -313,9 +341,19 @@ func (r *Repo) Push(ctx context.Context, m Remote, commit, branch, expected stri
 	out, err := r.run(ctx, m.env(), nil, "push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no",
 		"--force-with-lease="+ref+":"+expected, m.URL, commit+":"+ref)
 	if gerr := (*Error)(nil); errors.As(err, &gerr) {
-		return refusal(string(out), gerr)
+		err = refusal(string(out), gerr)
+	}
+	if refused := (*RefusedError)(nil); errors.As(err, &refused) && refused.isLost() {
+		if tip, terr := r.Tip(ctx, m, branch); terr == nil && tip != expected {
+			return ErrMoved
+		}
 	}
 	return err
+}
+
+// isLost reports whether the server's words can mean that another push was faster.
+func (e *RefusedError) isLost() bool {
+	return strings.Contains(e.Message, "cannot lock ref") || strings.Contains(e.Message, "failed to update ref") || strings.Contains(e.Message, "incorrect old value")
 }
 
 // refusal tells from the porcelain output of git push why a branch was not taken.
@@ -338,8 +376,14 @@ func refusal(out string, err *Error) error {
 		}
 		return &RefusedError{summary}
 	}
-	if strings.Contains(err.Message, "403") || strings.Contains(err.Message, "401") || strings.Contains(err.Message, "Authentication failed") {
-		return &RefusedError{err.Message}
+	refused := slices.ContainsFunc([]string{"error: 401", "error: 403", "error: 404", "' not found", "Authentication failed", "terminal prompts disabled"}, func(part string) bool {
+		return strings.Contains(err.Message, part)
+	})
+	if !refused {
+		return err
 	}
-	return err
+	if err.Remote != "" {
+		return &RefusedError{err.Message + ": " + err.Remote}
+	}
+	return &RefusedError{err.Message}
 }

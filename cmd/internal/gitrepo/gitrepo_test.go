@@ -197,13 +197,14 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// The credentials are in the environment of git, for one host, and nowhere else.
+// The credentials are in the environment of git, for one URL, and nowhere else.
 func TestRemoteEnv(t *testing.T) {
 	env := Remote{URL: "https://git.example.org:8443/o/r.git", Token: "secret"}.env()
 	want := []string{
-		"GIT_CONFIG_COUNT=2",
-		"GIT_CONFIG_KEY_0=http.https://git.example.org:8443/.extraheader", "GIT_CONFIG_VALUE_0=",
-		"GIT_CONFIG_KEY_1=http.https://git.example.org:8443/.extraheader", "GIT_CONFIG_VALUE_1=AUTHORIZATION: basic eC1hY2Nlc3MtdG9rZW46c2VjcmV0",
+		"GIT_CONFIG_COUNT=3",
+		"GIT_CONFIG_KEY_0=http.https://git.example.org:8443/o/r.git.followRedirects", "GIT_CONFIG_VALUE_0=false",
+		"GIT_CONFIG_KEY_1=http.https://git.example.org:8443/o/r.git.extraHeader", "GIT_CONFIG_VALUE_1=",
+		"GIT_CONFIG_KEY_2=http.https://git.example.org:8443/o/r.git.extraHeader", "GIT_CONFIG_VALUE_2=AUTHORIZATION: basic eC1hY2Nlc3MtdG9rZW46c2VjcmV0",
 	}
 	if d := cmp.Diff(want, env); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

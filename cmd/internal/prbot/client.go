@@ -48,6 +48,9 @@ func newClient(e *Event, version string, dry io.Writer) *client {
 			if req.URL.Host != e.API.Host || req.URL.Scheme != e.API.Scheme || len(via) > 3 {
 				return fmt.Errorf("redirected to %s, where the token does not belong", req.URL.Host)
 			}
+			if req.Method != via[0].Method { // as net/http does for 301 and 302
+				return fmt.Errorf("redirected to %s, which a %s does not follow: the repository may have been renamed", req.URL.Path, via[0].Method)
+			}
 			return nil
 		},
 	}

@@ -126,8 +126,9 @@ func (b *Bot) HasBase() bool { return b.pull != nil }
 // BaseFile returns a file at the top of the base branch, or nil if there is none.
 func (b *Bot) BaseFile(ctx context.Context, name string) ([]byte, error) {
 	var file struct {
-		Type    string `json:"type"`
-		Content string `json:"content"`
+		Type     string `json:"type"`
+		Encoding string `json:"encoding"`
+		Content  string `json:"content"`
 	}
 	err := b.api.get(ctx, b.path("/contents/%s?ref=%s", url.PathEscape(name), url.QueryEscape(b.pull.Base.Ref)), &file)
 	switch {
@@ -137,6 +138,8 @@ func (b *Bot) BaseFile(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	case file.Type != "file":
 		return nil, fmt.Errorf("%s is no file in %s", name, report.Visible(b.pull.Base.Ref))
+	case file.Encoding != "base64": // "none", if it is larger than 1 MiB
+		return nil, fmt.Errorf("%s in %s is too large to be read", name, report.Visible(b.pull.Base.Ref))
 	}
 	return base64.StdEncoding.DecodeString(strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' {

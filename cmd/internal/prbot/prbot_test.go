@@ -228,3 +228,41 @@ func TestDryRunPrintsLines(t *testing.T) {
 		t.Error("the token is printed")
 	}
 }
+
+// A redirect that would turn a change into a question is an error, not a success.
+func TestClientRedirectedChange(t *testing.T) {
+	c, _ := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/kept":
+			http.Redirect(w, r, "/there", http.StatusTemporaryRedirect)
+		case r.URL.Path != "/there":
+			http.Redirect(w, r, "/there", http.StatusMovedPermanently)
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+			w.Write([]byte("{}"))
+		default:
+			w.Write([]byte("[]"))
+		}
+	})
+	body := map[string]string{"body": "x"}
+	if err := c.change(t.Context(), http.MethodPost, "/renamed", body, nil); err == nil || !strings.Contains(err.Error(), "renamed") {
+		t.Errorf("error %v", err)
+	}
+	if err := c.change(t.Context(), http.MethodPost, "/kept", body, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// Settings that the API leaves out are not taken for none.
+func TestBaseFileTooLarge(t *testing.T) {
+	answer := `{"type": "file", "encoding": "base64", "content": "YQ==\n"}`
+	c, _ := newTestClient(t, func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(answer)) })
+	b := &Bot{Options: Options{Event: &Event{Repository: "o/r"}}, api: c, pull: &pull{Base: branch{Ref: "main"}}}
+	if data, err := b.BaseFile(t.Context(), "pyproject.toml"); err != nil || string(data) != "a" {
+		t.Errorf("%q, %v", data, err)
+	}
+	answer = `{"type": "file", "encoding": "none", "content": ""}`
+	if data, err := b.BaseFile(t.Context(), "pyproject.toml"); err == nil {
+		t.Errorf("%q", data)
+	}
+}

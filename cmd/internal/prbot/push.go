@@ -204,7 +204,13 @@ func (b *Bot) checkOwn(ctx context.Context, m gitrepo.Remote, tip string) error 
 		}
 	}
 	message, err := b.repo.Message(ctx, tip)
-	if err == nil && !ownCommit.MatchString(message) {
+	if err != nil {
+		return err
+	}
+	// Who amends a commit keeps its message and author, but is its committer. The
+	// name does not count: git leaves out what it does not like in it.
+	committer, err := b.repo.Committer(ctx, tip)
+	if err == nil && (!ownCommit.MatchString(message) || committer.Email != b.Author.Email) {
 		err = fmt.Errorf("the branch %s has a commit that is not ncclfix's (%.12s): it is left alone", b.Branch, tip)
 	}
 	return err
