@@ -111,7 +111,7 @@ bot 0 --mode pr
 pull=$(call GET '/repos/ada/r/pulls?state=open' | field 'v[0]["number"]')
 want "pull requests" "$(call GET '/repos/ada/r/pulls?state=open' | field 'len(v)')" 1
 want "its branch" "$(call GET "/repos/ada/r/pulls/$pull" | field 'v["head"]["ref"]')" ncclfix/teardown
-call GET "/repos/ada/r/pulls/$pull.diff" | grep -q '^+.*destroy_process_group()' || die "the pull request has no repair"
+call GET "/repos/ada/r/pulls/$pull.diff" | grep '^+.*destroy_process_group()' >/dev/null || die "the pull request has no repair"
 sha=$(call GET "/repos/ada/r/pulls/$pull" | field 'v["head"]["sha"]')
 updated=$(call GET "/repos/ada/r/pulls/$pull" | field 'v["updated_at"]')
 bot 0 --mode pr
@@ -135,18 +135,18 @@ comments() {
 }
 want "review comments" "$(comments)" "second.py:6"
 want "summaries" "$(call GET "/repos/ada/r/issues/$review/comments" | field 'sum("ncclfix:v1 summary" in c["body"] for c in v)')" 1
-call GET "/repos/ada/r/issues/$review/comments" | field 'v[0]["body"]' | grep -q '^+.*destroy_process_group()' || die "the summary has no repair of train.py"
+call GET "/repos/ada/r/issues/$review/comments" | field 'v[0]["body"]' | grep '^+.*destroy_process_group()' >/dev/null || die "the summary has no repair of train.py"
 bot 1 --mode review --pull "$review"
 want "review comments after a second run" "$(comments)" "second.py:6"
 want "comments after a second run" "$(call GET "/repos/ada/r/issues/$review/comments" | field 'len(v)')" 1
 
 say "mode push"
 bot 0 --mode push --pull "$review"
-call GET "/repos/ada/r/pulls/$review.diff" | grep -q '^+.*destroy_process_group()' || die "nothing was pushed"
+call GET "/repos/ada/r/pulls/$review.diff" | grep '^+.*destroy_process_group()' >/dev/null || die "nothing was pushed"
 bot 2 --mode push --pull "$review" # what is checked out is no longer the head
 git fetch -q origin topic && git checkout -q FETCH_HEAD
 bot 0 --mode review --pull "$review"
-call GET "/repos/ada/r/issues/$review/comments" | field 'v[0]["body"]' | grep -q 'nothing is left' || die "the summary is not up to date"
+call GET "/repos/ada/r/issues/$review/comments" | field 'v[0]["body"]' | grep 'nothing is left' >/dev/null || die "the summary is not up to date"
 
 say "merged: mode pr closes"
 call POST "/repos/ada/r/pulls/$review/merge" '{"Do": "merge"}' >/dev/null
