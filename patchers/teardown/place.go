@@ -398,13 +398,8 @@ func (m *module) growImport(s *pysyntax.Stmt, names []string) diff.Edit {
 	src := m.src()
 	last := s.Imports[len(s.Imports)-1]
 	sep := ", "
-	if n := len(s.Imports); n > 1 {
-		prev := s.Imports[n-2]
-		if between := string(src[prev.End:last.Start]); strings.ContainsRune(between, '\n') {
-			sep = "," + m.eol() + string(src[pysyntax.LineStart(src, last.Start):last.Start])
-		}
-	} else if start := pysyntax.LineStart(src, last.Start); strings.TrimSpace(string(src[start:last.Start])) == "" {
-		sep = "," + m.eol() + string(src[start:last.Start])
+	if start := pysyntax.LineStart(src, last.Start); strings.TrimSpace(string(src[start:last.Start])) == "" {
+		sep = "," + m.eol() + string(src[start:last.Start]) // each name has a line of its own
 	}
 	return diff.Insert(last.End, sep+strings.Join(names, sep))
 }
