@@ -246,9 +246,17 @@ func (m *module) alias(f *function, at int) string {
 // behind the name's own.
 func (m *module) rebinds(name string) bool {
 	src := m.src()
-	n := regexp.QuoteMeta(name)
-	if regexp.MustCompile(`(?m)\bexcept\b[^\n]*\bas\s+` + n + `\b|(^|[^\w.])` + n + `\s*:=|^\s*case\b[^\n:]*(^|[^\w.])` + n + `\b(\s*[^.\s(\w]|\s*$|\s+if\b)|^\s*(del|global|nonlocal)\b[^\n]*(^|[^\w.])` + n + `\b(\s*[^.\s]|\s*$)`).Match(src) {
-		return true
+	for at := range occurrences(src, name) {
+		if end := at + len(name); end < len(src) && src[end] == '.' || at > 0 && src[at-1] == '.' {
+			continue // a use of it, or a member of something
+		}
+		line := src[pysyntax.LineStart(src, at):pysyntax.LineEnd(src, at)]
+		before, after := bytes.TrimSpace(src[pysyntax.LineStart(src, at):at]), bytes.TrimSpace(line[bytes.Index(line, []byte(name))+len(name):])
+		switch {
+		case bytes.HasSuffix(before, []byte(" as")) && bytes.HasPrefix(before, []byte("except")),
+			bytes.HasPrefix(after, []byte(":=")), rebinding.Match(before):
+			return true
+		}
 	}
 	first := -1
 	for _, s := range m.file.Body {
@@ -288,6 +296,9 @@ func (m *module) deepspeedComm(f *function, at int) string {
 	}
 	return best
 }
+
+// rebinding is what stands in front of a name that a statement binds or unbinds.
+var rebinding = regexp.MustCompile(`^(del|global|nonlocal|case)\b`)
 
 // sameEverywhere reports whether all bindings of a name in its scope are the
 // same import.
