@@ -123,8 +123,10 @@ func countOpen(ps []probe.Process) (open int, all string) {
 }
 
 // launch starts the ranks of a program, each as a Python of its own, and returns
-// how many processes end with an open group. All must succeed.
-func launch(t *testing.T, dir string, ranks int, argv ...string) int {
+// how many processes end with an open group. All must succeed; those that leak may
+// abort when they are done, since the threads of gloo's group are still there then
+// (seen now and then with PyTorch 1.13).
+func launch(t *testing.T, dir string, ranks int, leaks bool, argv ...string) int {
 	t.Helper()
 	records := t.TempDir()
 	env, err := probe.Install(records)
@@ -147,7 +149,10 @@ func launch(t *testing.T, dir string, ranks int, argv ...string) int {
 		cmds, outs = append(cmds, cmd), append(outs, out)
 	}
 	for i, cmd := range cmds {
-		if err := cmd.Wait(); err != nil {
+		switch err := cmd.Wait(); {
+		case err != nil && leaks && strings.HasSuffix(strings.TrimSpace(outs[i].String()), "terminate called without an active exception"):
+			t.Logf("rank %d of %q aborts when it is done", i, argv)
+		case err != nil:
 			t.Errorf("rank %d of %q: %v\n%s", i, argv, err, outs[i])
 		}
 	}
@@ -222,11 +227,11 @@ func TestRepairAtRunTime(t *testing.T) {
 			} else {
 				writeFile(t, filepath.Join(dir, c.file), []byte(c.text))
 			}
-			if n := launch(t, dir, c.ranks, c.argv...); n != 2 {
+			if n := launch(t, dir, c.ranks, true, c.argv...); n != 2 {
 				t.Errorf("%d processes end with an open group before the repair, want 2", n)
 			}
 			repair(t, dir)
-			if n := launch(t, dir, c.ranks, c.argv...); n != 0 {
+			if n := launch(t, dir, c.ranks, false, c.argv...); n != 0 {
 				t.Errorf("%d processes end with an open group after the repair, want 0", n)
 			}
 		})
