@@ -1037,10 +1037,21 @@ func (a *analysis) judgeCalled(m *module) {
 	m.body.eachEvent(m.file.Body, func(e *event) {
 		if e.kind == evCall && e.fn.stmt != nil && !seen[e.fn] && !e.fn.repaired && e.fn.mod == m && !e.fn.isGenerator() {
 			seen[e.fn] = true
-			a.judgeEarly(&owner{role: script, fn: e.fn, body: e.fn.statements(), why: e})
+			if m.endsOpenAfter(e.fn) {
+				a.judgeEarly(&owner{role: script, fn: e.fn, body: e.fn.statements(), why: e})
+			}
 		}
 	})
 	a.judgeEarly(&owner{role: script, fn: m.body, body: m.file.Body})
+}
+
+// endsOpenAfter reports whether the module ends with an open group if f returns with
+// one: what comes behind the call may destroy it.
+func (m *module) endsOpenAfter(f *function) bool {
+	saved := f.after
+	defer func() { f.after = saved }()
+	f.after = [numStates]state{none: open, open: open, closed: open, covered: covered}
+	return (&flow{f: m.body}).run(none) == open
 }
 
 // commands returns the functions that a command-line library calls for the
