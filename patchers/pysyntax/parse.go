@@ -92,7 +92,12 @@ func (p *Parser) read(src []byte, f func(text []byte, tokens []token) error) err
 	}
 	err := f(src, tokens)
 	if _, bad := err.(*SyntaxError); bad {
-		if masked := mask(src, tokens); masked != nil && f(masked, tokens) == nil {
+		masked := mask(src, tokens)
+		if masked == nil {
+			return err
+		}
+		// What was blanked out has left no tokens.
+		if tokens, serr := lex(nil, masked); serr == nil && f(masked, tokens) == nil {
 			return nil
 		}
 	}
