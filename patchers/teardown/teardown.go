@@ -886,6 +886,9 @@ func (o *owner) startsMore() string {
 	if o.fn.stmt != nil {
 		src = src[o.fn.stmt.Start:o.fn.stmt.End]
 	}
+	if !containsAny(src, handing) {
+		return ""
+	}
 	waits := joins.Match(src)
 	for _, match := range handed.FindAllSubmatch(src, -1) {
 		thread, callback := string(match[1])+string(match[2]), string(match[3])+string(match[4])
@@ -902,6 +905,8 @@ func (o *owner) startsMore() string {
 }
 
 var (
+	handing = [][]byte{[]byte("Thread("), []byte(".submit("), []byte("atexit.register("), []byte("weakref.finalize(")} // each match of handed has one
+
 	handed = regexp.MustCompile(`\bThread\([^()]*\btarget\s*=\s*([\w.]+)|\.submit\(\s*([\w.]+)|\batexit\.register\(\s*([\w.]+)|\bweakref\.finalize\([^(),]*,\s*([\w.]+)`)
 	joins  = regexp.MustCompile(`\.join\(|\.result\(|\.shutdown\(|as_completed\(`)
 )
@@ -910,17 +915,19 @@ var (
 // torch.distributed after that, or nil.
 func (a *analysis) goesOn(f *function) *function {
 	for _, g := range a.all {
-		src, end := g.mod.src(), len(g.mod.src())
-		if g.stmt != nil {
-			end = g.stmt.End
-		}
 		uses := func(word []byte) bool {
 			_, b := g.bindingOf(string(word))
 			return b != nil && (b.isDistributed() || b.kind == bindFrom && b.mod == "torch.distributed") || string(word) == "distributed"
 		}
 		for s, events := range g.events {
-			if slices.ContainsFunc(events, func(e event) bool { return e.kind == evCall && e.fn == f }) &&
-				s.End < end && pysyntax.ContainsWord(src[s.End:end], uses) {
+			if !slices.ContainsFunc(events, func(e event) bool { return e.kind == evCall && e.fn == f }) {
+				continue
+			}
+			end := g.mod.size
+			if g.stmt != nil {
+				end = g.stmt.End
+			}
+			if s.End < end && pysyntax.ContainsWord(g.mod.src()[s.End:end], uses) {
 				return g
 			}
 		}
