@@ -80,8 +80,15 @@ type Interest struct {
 // the flow of control, defines a class, or binds the name of an import anew. Of
 // a function that is not kept, the name stays if it is such a word; so does an
 // import that something else uses which stays.
-func condense(text []byte, tokens []token, interest *Interest) *condensed {
-	c := &condenser{text: text, tokens: tokens, interest: interest}
+//
+// Of what stays, it leaves out the parameters of functions that are not kept, all
+// annotations, arguments of decorators without such words, and what an import
+// statement binds that nothing uses.
+//
+// What is returned is good until the next call.
+func (c *condenser) condense(text []byte, tokens []token, interest *Interest) *condensed {
+	c.reset()
+	c.text, c.tokens, c.interest = text, tokens, interest
 	c.findLines()
 	c.findUnits()
 	c.findWords()
@@ -92,6 +99,20 @@ func condense(text []byte, tokens []token, interest *Interest) *condensed {
 	return &c.out
 }
 
+// reset makes c ready for another file. It keeps the memory: files are many, and
+// most are small.
+func (c *condenser) reset() {
+	*c = condenser{
+		lines: c.lines[:0], units: c.units[:0], words: c.words, imported: c.imported, used: c.used,
+		out: condensed{text: c.out.text[:0], cuts: c.out.cuts[:0], omitted: c.out.omitted[:0]},
+	}
+	for _, m := range []*map[string]bool{&c.words, &c.imported, &c.used} {
+		if clear(*m); *m == nil {
+			*m = map[string]bool{}
+		}
+	}
+}
+
 type condenser struct {
 	text     []byte
 	tokens   []token
@@ -99,9 +120,9 @@ type condenser struct {
 
 	lines    []logical
 	units    []unit
-	unitAt   map[int]*unit   // by the number of the def's line
 	words    map[string]bool // names that matter in this file, beside the wanted ones
 	imported map[string]bool // names bound by imports
+	used     map[string]bool // names in lines that stay
 
 	out     condensed
 	copied  int // offset in text up to which out is made
@@ -119,8 +140,9 @@ type logical struct {
 	isClass     bool
 	isImport    bool
 	isDecorator bool
-	isClause    bool // else, elif, except, finally: belongs to the statement before
-	isCase      bool // of a match statement, which holds nothing else
+	isClause    bool  // else, elif, except, finally: belongs to the statement before
+	isCase      bool  // of a match statement, which holds nothing else
+	unit        *unit // whose def it is
 
 	matters bool // of itself, see lineMatters
 	stays   bool // so it is in the condensed text
@@ -199,7 +221,6 @@ func indentation(text []byte, offset int) int {
 }
 
 func (c *condenser) findUnits() {
-	c.unitAt = map[int]*unit{}
 	class, classEnd := "", 0
 	for i := 0; i < len(c.lines); i++ {
 		l := &c.lines[i]
@@ -215,7 +236,7 @@ func (c *condenser) findUnits() {
 		}
 	}
 	for i := range c.units {
-		c.unitAt[c.units[i].from-1] = &c.units[i]
+		c.lines[c.units[i].from-1].unit = &c.units[i]
 	}
 }
 
@@ -231,7 +252,6 @@ func (c *condenser) defined(l *logical) string {
 
 // findWords notes the names that imports bind, and other names of wanted words.
 func (c *condenser) findWords() {
-	c.words, c.imported = map[string]bool{}, map[string]bool{}
 	for _, l := range c.lines {
 		isImport := false
 		for i := l.first; i < l.last; i++ {
@@ -334,33 +354,154 @@ func (c *condenser) stringMatters(t int) bool {
 // findStaying decides which lines stay.
 func (c *condenser) findStaying() {
 	for i := range c.lines {
-		c.lines[i].matters = c.lineMatters(&c.lines[i])
-	}
-	for i, u := range c.unitAt {
-		c.lines[i].matters = u.kept || c.isKnown(u)
+		if l := &c.lines[i]; l.unit != nil {
+			l.matters = l.unit.kept || c.isKnown(l.unit)
+		} else {
+			l.matters = c.lineMatters(l)
+		}
 	}
 	c.mark(0, len(c.lines))
-	used := map[string]bool{}
 	for i := range c.lines {
-		if l := &c.lines[i]; l.stays && !l.isImport {
-			for t := l.first; t < l.last; t++ {
-				switch c.tokens[t].kind {
-				case tokName:
-					used[string(c.word(t))] = true
-				case tokString:
-					if c.isFormat(t) {
-						ContainsWord(c.word(t), func(word []byte) bool { used[string(word)] = true; return false })
-					}
-				}
+		l := &c.lines[i]
+		if !l.stays || l.isImport {
+			continue
+		}
+		switch {
+		case l.isDef:
+			c.dropTypes(l)
+		case l.isDecorator && !l.matters:
+			c.dropArguments(l)
+		}
+		for t := l.first; t < l.last; t++ {
+			switch token := &c.tokens[t]; {
+			case token.dropped:
+			case token.kind == tokName:
+				c.used[string(c.word(t))] = true
+			case token.kind == tokString && c.isFormat(t):
+				ContainsWord(c.word(t), func(word []byte) bool { c.used[string(word)] = true; return false })
 			}
 		}
 	}
 	for i := range c.lines {
-		if l := &c.lines[i]; l.isImport && !l.matters {
-			l.matters = c.importMatters(l, used)
+		if l := &c.lines[i]; l.isImport {
+			l.matters = l.matters || c.importMatters(l)
+			c.dropUnused(l)
 		}
 	}
 	c.mark(0, len(c.lines))
+}
+
+// drop leaves tokens out.
+func (c *condenser) drop(from, to int) {
+	for i := from; i < to; i++ {
+		c.tokens[i].dropped = true
+	}
+}
+
+// isOp reports whether a token is the one byte op outside any bracket.
+func (c *condenser) isOp(t int, op byte) bool {
+	return c.tokens[t].kind == tokOp && c.tokens[t].depth == 0 && c.text[c.tokens[t].start] == op
+}
+
+// dropArguments leaves out the arguments of a decorator.
+func (c *condenser) dropArguments(l *logical) {
+	open := 0
+	for i := l.first; i < l.last; i++ {
+		switch {
+		case c.isOp(i, '('):
+			open = i + 1
+		case c.isOp(i, ')'):
+			c.drop(open, i)
+		}
+	}
+}
+
+// dropTypes leaves out the annotations of a function, and its parameters if it is
+// not kept.
+func (c *condenser) dropTypes(l *logical) {
+	open := 0
+	for i := l.first; i < l.last; i++ {
+		switch {
+		case open == 0 && c.isOp(i, '('):
+			open = i + 1
+		case open > 0 && c.isOp(i, ')'):
+			if u := l.unit; u != nil && !u.kept {
+				c.drop(open, i)
+			} else {
+				c.dropAnnotations(open, i)
+			}
+			if l.last-1 > i && c.isOp(l.last-1, ':') {
+				c.drop(i+1, l.last-1)
+			}
+			return
+		}
+	}
+}
+
+// dropAnnotations leaves out what stands behind the colons of parameters.
+func (c *condenser) dropAnnotations(from, to int) {
+	for i := from; i < to; i++ {
+		// Elsewhere, a colon belongs to a default value.
+		isName := c.tokens[i].kind == tokName && c.tokens[i].depth == 1
+		if before := c.text[c.tokens[i-1].start]; !isName || i+1 >= to || before != '(' && before != ',' && before != '*' ||
+			c.text[c.tokens[i+1].start] != ':' {
+			continue
+		}
+		end := i + 1
+		for end < to && (c.tokens[end].depth > 1 || c.text[c.tokens[end].start] != ',' && c.text[c.tokens[end].start] != '=') {
+			end++
+		}
+		c.drop(i+1, end)
+		i = end - 1
+	}
+}
+
+// dropUnused leaves out the names of "from a import (b, c)" that are not used, unless
+// the statement itself is to be known, or none would stay.
+func (c *condenser) dropUnused(l *logical) {
+	list, end := 0, l.last
+	for i := l.first; i < l.last && list == 0; i++ {
+		switch {
+		case c.tokens[i].kind != tokName:
+		case string(c.word(i)) == "import":
+			list = i + 1
+		case c.interest.Module(c.word(i)):
+			return
+		}
+	}
+	if string(c.word(l.first)) != "from" || list == 0 || list == l.last {
+		return
+	}
+	if !c.isOp(list, '(') || !c.isOp(end-1, ')') {
+		return // short, as a rule
+	}
+	list++
+	end--
+	kept := list // behind the last name that stays, and the comma there
+	for i := list; i < end; {
+		next, stays := i, false
+		for ; next < end && c.text[c.tokens[next].start] != ','; next++ {
+			stays = stays || c.tokens[next].kind == tokName && c.isUsed(next)
+		}
+		if stays {
+			c.drop(kept, i)
+			kept = min(next+1, end)
+		}
+		i = next + 1
+	}
+	if kept > list {
+		if kept < end {
+			kept-- // no comma behind the last
+		}
+		c.drop(kept, end)
+	}
+}
+
+// isUsed reports whether a name is one that matters or stands in a line that
+// stays.
+func (c *condenser) isUsed(t int) bool {
+	word := c.word(t)
+	return string(word) != "as" && (c.used[string(word)] || c.words[string(word)] || c.interest.Word(word) || c.interest.Module(word))
 }
 
 // isKnown reports whether a function that is not kept is known by name.
@@ -373,12 +514,12 @@ func (c *condenser) isKnown(u *unit) bool {
 // importMatters reports whether an import statement binds a name that is used,
 // or comes from a module that is to be known, or binds names that it does not
 // tell.
-func (c *condenser) importMatters(l *logical, used map[string]bool) bool {
+func (c *condenser) importMatters(l *logical) bool {
 	for i := l.first; i < l.last; i++ {
 		switch t := c.tokens[i]; {
 		case t.kind == tokOp && c.text[t.start] == '*':
 			return true
-		case t.kind == tokName && (used[string(c.word(i))] || c.interest.Module(c.word(i))):
+		case t.kind == tokName && (c.used[string(c.word(i))] || c.interest.Module(c.word(i))):
 			return true
 		}
 	}
@@ -394,7 +535,7 @@ func (c *condenser) mark(from, to int) bool {
 		stays := false
 		for j := i; j < end; j = c.lines[j].end {
 			l := &c.lines[j]
-			switch u := c.unitAt[j]; {
+			switch u := l.unit; {
 			case u != nil && !u.kept:
 				stays = stays || l.matters
 			case c.mentions(l, "__name__"): // what a script does: all of it
@@ -440,8 +581,8 @@ func (c *condenser) emit(from, to int) {
 			continue
 		}
 		c.flush()
-		if u := c.unitAt[i]; u != nil && !u.kept {
-			c.shorten(l)
+		c.shorten(l)
+		if u := l.unit; u != nil && !u.kept {
 			c.run(u.from, u.to)
 			c.flush()
 		} else {
@@ -529,19 +670,20 @@ func (c *condenser) run(from, to int) {
 	c.runEnd = c.tokens[c.lines[to-1].last-1].end
 }
 
-// shorten leaves out the parameters and the result of a function.
+// shorten leaves out of a line the tokens that were dropped.
 func (c *condenser) shorten(l *logical) {
 	for i := l.first; i < l.last; i++ {
-		if t := c.tokens[i]; t.kind == tokOp && t.depth == 0 {
-			switch c.text[t.start] {
-			case '(':
-				c.copy(t.end)
-			case ')':
-				c.skip(t.start, false)
-				c.copy(t.end)
-				c.skip(c.tokens[l.last-1].start, false) // the colon
-				return
-			}
+		if !c.tokens[i].dropped {
+			continue
+		}
+		from := i
+		for i+1 < l.last && c.tokens[i+1].dropped {
+			i++
+		}
+		c.copy(c.tokens[from].start)
+		c.skip(c.tokens[i+1].start, false)
+		if l.isImport || l.isDecorator { // names in types and parameters mean nothing
+			c.out.omitted = append(c.out.omitted, Span{c.tokens[from].start, c.tokens[i].end})
 		}
 	}
 }

@@ -22,6 +22,7 @@ const (
 // A token is the bytes [start, end) of the source.
 type token struct {
 	kind       tokenKind
+	dropped    bool  // see condenser
 	depth      int16 // open brackets around the token
 	start, end int
 }
@@ -55,7 +56,7 @@ type lexer struct {
 }
 
 func (l *lexer) add(kind tokenKind, start int) {
-	l.tokens = append(l.tokens, token{kind, int16(min(len(l.brackets), math.MaxInt16)), start, l.at})
+	l.tokens = append(l.tokens, token{kind: kind, depth: int16(min(len(l.brackets), math.MaxInt16)), start: start, end: l.at})
 }
 
 func (l *lexer) run() *SyntaxError {

@@ -3,6 +3,7 @@ package pysyntax
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	sitter "github.com/smacker/go-tree-sitter"
@@ -20,9 +21,10 @@ const maxDepth = 1000
 
 // A Parser parses one file at a time. Make one for each goroutine.
 type Parser struct {
-	p       *sitter.Parser
-	symbols []symbol
-	tokens  []token // kept for their memory
+	p         *sitter.Parser
+	symbols   []symbol
+	tokens    []token   // kept for their memory
+	condenser condenser // likewise
 }
 
 // NewParser returns a parser, which must be closed.
@@ -119,7 +121,7 @@ func comments(tokens []token) []Span {
 func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, interest *Interest) (*File, error) {
 	short := &condensed{text: text}
 	if interest != nil {
-		short = condense(text, tokens, interest)
+		short = p.condenser.condense(text, tokens, interest)
 	}
 	tree, err := p.tree(ctx, short.text)
 	if err != nil {
@@ -137,7 +139,7 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 		return nil, &SyntaxError{short.start(c.err.Offset), c.err.Message}
 	}
 	short.restore(body)
-	return &File{Src: src, Body: body, Omitted: short.omitted, read: read, cuts: &condensed{cuts: short.cuts}}, nil
+	return &File{Src: src, Body: body, Omitted: slices.Clone(short.omitted), read: read, cuts: &condensed{cuts: slices.Clone(short.cuts)}}, nil
 }
 
 // tree returns what the grammar makes of text. It must be closed.
