@@ -68,8 +68,9 @@ type Interest struct {
 	// nothing in it may matter.
 	Definition func(name []byte) bool
 
-	// Module reports whether an import of the module is to be known, though
-	// nothing that matters may use it. The name is the first component.
+	// Module reports whether an import is to be known, though nothing that matters
+	// may use it. It is asked for "a.b" and for "a" where "import a.b" binds a, and
+	// for "a.b" where "from a import b" does.
 	Module func(name []byte) bool
 }
 
@@ -103,7 +104,7 @@ func (c *condenser) condense(text []byte, tokens []token, interest *Interest) *c
 // most are small.
 func (c *condenser) reset() {
 	*c = condenser{
-		lines: c.lines[:0], units: c.units[:0], words: c.words, imported: c.imported, used: c.used,
+		lines: c.lines[:0], units: c.units[:0], words: c.words, imported: c.imported, used: c.used, name: c.name,
 		out: condensed{text: c.out.text[:0], cuts: c.out.cuts[:0], omitted: c.out.omitted[:0]},
 	}
 	for _, m := range []*map[string]bool{&c.words, &c.imported, &c.used} {
@@ -123,6 +124,7 @@ type condenser struct {
 	words    map[string]bool // names that matter in this file, beside the wanted ones
 	imported map[string]bool // names bound by imports
 	used     map[string]bool // names in lines that stay
+	name     []byte          // see bindsUsed
 
 	out     condensed
 	copied  int // offset in text up to which out is made
@@ -382,10 +384,11 @@ func (c *condenser) findStaying() {
 			}
 		}
 	}
-	for i := range c.lines {
-		if l := &c.lines[i]; l.isImport {
-			l.matters = l.matters || c.importMatters(l)
-			c.dropUnused(l)
+	for _, drop := range []bool{false, true} { // what the first round finds is used
+		for i := range c.lines {
+			if l := &c.lines[i]; l.isImport {
+				c.readImport(l, drop)
+			}
 		}
 	}
 	c.mark(0, len(c.lines))
@@ -456,40 +459,40 @@ func (c *condenser) dropAnnotations(from, to int) {
 	}
 }
 
-// dropUnused leaves out the names of "from a import (b, c)" that are not used, unless
-// the statement itself is to be known, or none would stay.
-func (c *condenser) dropUnused(l *logical) {
-	list, end := 0, l.last
-	for i := l.first; i < l.last && list == 0; i++ {
-		switch {
-		case c.tokens[i].kind != tokName:
-		case string(c.word(i)) == "import":
-			list = i + 1
-		case c.interest.Module(c.word(i)):
-			return
-		}
+// readImport decides whether an import statement stays: if it binds a name that is
+// used or a module that is to be known, or binds names that it does not tell. If drop
+// is set, it leaves out of "from a import (b, c)" the names that are of no use.
+func (c *condenser) readImport(l *logical, drop bool) {
+	list := l.first + 1
+	c.name = c.name[:0]
+	isFrom := string(c.word(l.first)) == "from"
+	for ; isFrom && list < l.last && string(c.word(list)) != "import"; list++ {
+		c.name = append(c.name, c.word(list)...)
 	}
-	if string(c.word(l.first)) != "from" || list == 0 || list == l.last {
-		return
+	if isFrom {
+		list++
 	}
-	if !c.isOp(list, '(') || !c.isOp(end-1, ')') {
-		return // short, as a rule
+	end := l.last
+	inBrackets := list < end && c.isOp(list, '(') && c.isOp(end-1, ')')
+	if inBrackets {
+		list, end = list+1, end-1
 	}
-	list++
-	end--
 	kept := list // behind the last name that stays, and the comma there
 	for i := list; i < end; {
-		next, stays := i, false
-		for ; next < end && c.text[c.tokens[next].start] != ','; next++ {
-			stays = stays || c.tokens[next].kind == tokName && c.isUsed(next)
+		next := i
+		for next < end && c.text[c.tokens[next].start] != ',' {
+			next++
 		}
-		if stays {
-			c.drop(kept, i)
+		if c.bindsUsed(i, next, isFrom) {
+			l.matters = true
+			if inBrackets && drop {
+				c.drop(kept, i)
+			}
 			kept = min(next+1, end)
 		}
 		i = next + 1
 	}
-	if kept > list {
+	if inBrackets && drop && kept > list {
 		if kept < end {
 			kept-- // no comma behind the last
 		}
@@ -497,11 +500,42 @@ func (c *condenser) dropUnused(l *logical) {
 	}
 }
 
-// isUsed reports whether a name is one that matters or stands in a line that
-// stays.
-func (c *condenser) isUsed(t int) bool {
-	word := c.word(t)
-	return string(word) != "as" && (c.used[string(word)] || c.words[string(word)] || c.interest.Word(word) || c.interest.Module(word))
+// bindsUsed reports whether the part of an import statement between two commas is
+// of use. Of a from-import, c.name is the module. The name that a module to be known
+// is bound to is used from then on: it matters what else is bound to it.
+func (c *condenser) bindsUsed(from, to int, isFrom bool) bool {
+	module, top := len(c.name), 0
+	defer func() { c.name = c.name[:module] }()
+	if isFrom {
+		c.name = append(c.name, '.')
+	}
+	inName := true
+	var bound []byte
+	for i := from; i < to; i++ {
+		word := c.word(i)
+		switch kind := c.tokens[i].kind; {
+		case kind == tokOp && word[0] == '*':
+			return true
+		case kind == tokName && string(word) == "as":
+			inName, top = false, 0
+			continue
+		case kind == tokName && (c.used[string(word)] || c.words[string(word)] || c.interest.Word(word)):
+			return true
+		case kind == tokName && (isFrom || top == 0):
+			bound = word
+		}
+		if inName && c.tokens[i].kind != tokComment {
+			c.name = append(c.name, word...)
+			if top == 0 && !isFrom {
+				top = len(c.name)
+			}
+		}
+	}
+	known := c.interest.Module(c.name) || top > 0 && c.interest.Module(c.name[:top])
+	if known {
+		c.used[string(bound)] = true
+	}
+	return known
 }
 
 // isKnown reports whether a function that is not kept is known by name.
@@ -509,21 +543,6 @@ func (c *condenser) isKnown(u *unit) bool {
 	name := []byte(u.name)
 	return c.words[u.name] || c.imported[u.name] || c.interest.Word(name) || c.interest.Definition(name) ||
 		u.class != "" && bytes.HasPrefix(name, []byte("__"))
-}
-
-// importMatters reports whether an import statement binds a name that is used,
-// or comes from a module that is to be known, or binds names that it does not
-// tell.
-func (c *condenser) importMatters(l *logical) bool {
-	for i := l.first; i < l.last; i++ {
-		switch t := c.tokens[i]; {
-		case t.kind == tokOp && c.text[t.start] == '*':
-			return true
-		case t.kind == tokName && (c.used[string(c.word(i))] || c.interest.Module(c.word(i))):
-			return true
-		}
-	}
-	return false
 }
 
 // mark sets stays for the lines of one block and those below them, and reports

@@ -180,6 +180,12 @@ var basicWords = map[string]bool{
 	"get_context": true, "WORLD": true, "exit": true, "quit": true, "_exit": true, "__main__": true,
 }
 
+// basicModules are those by whose names a file can call the functions of process
+// groups.
+var basicModules = map[string]bool{
+	"torch": true, "torch.distributed": true, "torch.multiprocessing": true, "deepspeed": true, "deepspeed.comm": true,
+}
+
 // interest returns what matters in a file, where words do beside the basic ones.
 func interest(words map[string]bool) *pysyntax.Interest {
 	return &pysyntax.Interest{
@@ -188,7 +194,8 @@ func interest(words map[string]bool) *pysyntax.Interest {
 			return bytes.HasPrefix(name, []byte("test")) || isSetupName(string(name), true) || isSetupName(string(name), false) || isTeardownName(string(name))
 		},
 		Module: func(name []byte) bool {
-			return string(name) == "torch" || string(name) == "deepspeed" || frameworks[string(name)]
+			top, _, _ := bytes.Cut(name, []byte("."))
+			return basicModules[string(name)] || bytes.HasPrefix(name, []byte("torch.distributed.")) || frameworks[string(top)]
 		},
 	}
 }

@@ -52,7 +52,13 @@ func run(pass *patchers.Pass) error {
 	if err != nil {
 		return err
 	}
-	a := &analysis{pass: pass, reader: r, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}}
+	parsers := make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
+	for range cap(parsers) {
+		p := pysyntax.NewParser()
+		defer p.Close()
+		parsers <- p
+	}
+	a := &analysis{pass: pass, reader: r, parsers: parsers, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}}
 	if err := a.parse(); err != nil {
 		return err
 	}
@@ -95,6 +101,7 @@ func checkPython(p *pysyntax.Parser, src []byte) error {
 type analysis struct {
 	pass    *patchers.Pass
 	reader  *reader
+	parsers chan *pysyntax.Parser // those that are free
 	sources []*source
 	prog    *program
 	tried   map[int]bool // numbers of the sources that were parsed, or could not be
@@ -179,15 +186,6 @@ func (a *analysis) entryPoints() map[*module][]*function {
 func (a *analysis) parseAll(wave []int) error {
 	modules := make([]*module, len(wave))
 	failed := make([]*patchers.Finding, len(wave))
-	free := make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
-	for range cap(free) {
-		free <- pysyntax.NewParser()
-	}
-	defer func() {
-		for range cap(free) {
-			(<-free).Close()
-		}
-	}()
 	err := parallel(a.pass.Context, len(wave), func(i int) error {
 		n := wave[i]
 		s := a.sources[n]
@@ -195,8 +193,8 @@ func (a *analysis) parseAll(wave []int) error {
 		pos := patchers.Position{Path: s.path}
 		var perr error
 		err := a.reader.read(s.path, func(src []byte) {
-			p := <-free
-			defer func() { free <- p }()
+			p := <-a.parsers
+			defer func() { a.parsers <- p }()
 			var file *pysyntax.File
 			file, perr = readPython(a.pass.Context, p, src, interest(words))
 			var serr *pysyntax.SyntaxError
