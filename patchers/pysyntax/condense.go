@@ -64,9 +64,10 @@ type Interest struct {
 	// Word reports whether code that names the word matters.
 	Word func(word []byte) bool
 
-	// Definition reports whether a function of that name is to be known, though
-	// nothing in it may matter.
-	Definition func(name []byte) bool
+	// Definition says that a function of that name is to be known, though nothing in
+	// it may matter: as one of its kind, if there are several in a class or a module
+	// and nothing names them. Of no kind are those that need not be known.
+	Definition func(name []byte) (kind string)
 
 	// Module reports whether an import is to be known, though nothing that matters
 	// may use it. It is asked for "a.b" and for "a" where "import a.b" binds a, and
@@ -104,10 +105,10 @@ func (c *condenser) condense(text []byte, tokens []token, interest *Interest) *c
 // most are small.
 func (c *condenser) reset() {
 	*c = condenser{
-		lines: c.lines[:0], units: c.units[:0], words: c.words, imported: c.imported, used: c.used, name: c.name,
+		lines: c.lines[:0], units: c.units[:0], words: c.words, imported: c.imported, used: c.used, outside: c.outside, name: c.name,
 		out: condensed{text: c.out.text[:0], cuts: c.out.cuts[:0], omitted: c.out.omitted[:0]},
 	}
-	for _, m := range []*map[string]bool{&c.words, &c.imported, &c.used} {
+	for _, m := range []*map[string]bool{&c.words, &c.imported, &c.used, &c.outside} {
 		if clear(*m); *m == nil {
 			*m = map[string]bool{}
 		}
@@ -124,6 +125,7 @@ type condenser struct {
 	words    map[string]bool // names that matter in this file, beside the wanted ones
 	imported map[string]bool // names bound by imports
 	used     map[string]bool // names in lines that stay
+	outside  map[string]bool // see mentionedOutside
 	name     []byte          // see bindsUsed
 
 	out     condensed
@@ -356,12 +358,11 @@ func (c *condenser) stringMatters(t int) bool {
 // findStaying decides which lines stay.
 func (c *condenser) findStaying() {
 	for i := range c.lines {
-		if l := &c.lines[i]; l.unit != nil {
-			l.matters = l.unit.kept || c.isKnown(l.unit)
-		} else {
+		if l := &c.lines[i]; l.unit == nil {
 			l.matters = c.lineMatters(l)
 		}
 	}
+	c.findKnown()
 	c.mark(0, len(c.lines))
 	for i := range c.lines {
 		l := &c.lines[i]
@@ -538,11 +539,42 @@ func (c *condenser) bindsUsed(from, to int, isFrom bool) bool {
 	return known
 }
 
-// isKnown reports whether a function that is not kept is known by name.
-func (c *condenser) isKnown(u *unit) bool {
-	name := []byte(u.name)
-	return c.words[u.name] || c.imported[u.name] || c.interest.Word(name) || c.interest.Definition(name) ||
-		u.class != "" && bytes.HasPrefix(name, []byte("__"))
+// findKnown decides which functions are known by name, kept or not. Of those that
+// differ in nothing but their names, the first in its class or module stays for all.
+func (c *condenser) findKnown() {
+	type place struct{ class, kind string }
+	have := map[place]bool{}
+	for i := range c.units {
+		u := &c.units[i]
+		name := []byte(u.name)
+		known := u.kept || c.words[u.name] || c.imported[u.name] || c.interest.Word(name) ||
+			u.class != "" && bytes.HasPrefix(name, []byte("__"))
+		if kind := c.interest.Definition(name); !known && kind != "" {
+			p := place{u.class, kind}
+			mentioned := c.mentionedOutside(u.name)
+			known = mentioned || !have[p]
+			have[p] = have[p] || !mentioned
+		}
+		c.lines[u.from-1].matters = known
+	}
+}
+
+// mentionedOutside reports whether the name stands in a line outside any function.
+func (c *condenser) mentionedOutside(name string) bool {
+	if len(c.outside) == 0 {
+		next := 0
+		for _, u := range append(c.units, unit{from: len(c.lines) + 1}) {
+			for _, l := range c.lines[next : u.from-1] {
+				for t := l.first; t < l.last; t++ {
+					if c.tokens[t].kind == tokName {
+						c.outside[string(c.word(t))] = true
+					}
+				}
+			}
+			next = u.to
+		}
+	}
+	return c.outside[name]
 }
 
 // mark sets stays for the lines of one block and those below them, and reports

@@ -1,6 +1,7 @@
 package pysyntax
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -291,6 +292,149 @@ func TestPosition(t *testing.T) {
 	}
 }
 
+var wanted = &Interest{
+	Word: func(word []byte) bool { return string(word) == "wanted" },
+	Definition: func(name []byte) string {
+		if bytes.HasPrefix(name, []byte("test")) {
+			return "test"
+		}
+		return ""
+	},
+	Module: func(name []byte) bool { return string(name) == "json" || string(name) == "torch.distributed" },
+}
+
+func TestKept(t *testing.T) {
+	for _, tt := range []struct{ name, src, want string }{
+		{"annotations", `
+def f(a: int, *b: "str", c: List[int] = [1], d=lambda x: x, /, **e: T) -> Dict[str, int]:
+    wanted()
+`, `
+def f(a, *b, c= [1], d=lambda x: x, /, **e) :
+    wanted()
+`},
+		{"type parameters", `
+def f[T: (int, str) = int](a: T, b):
+    def g(c: T = wanted()) -> T:
+        return 1
+`, `
+def f[T: (int, str)      ](a, b):
+    def g(c= wanted()) :
+        return 1
+`},
+		{"functions of no interest", `
+def f(a: int = g()) -> T:
+    return h
+class C:
+    def __init__(self, a):
+        return 1
+    def other(self):
+        return 2
+`, `
+0
+class C:
+    def __init__():
+        0
+    0
+`},
+		{"decorators", `
+@parametrize("a", [1, 2], ids=names)(b)
+@f(wanted)
+@plain
+def test_a(a):
+    wanted()
+@register(key)
+class C(Base):
+    pass
+`, `
+@parametrize()()
+@f(wanted)
+@plain
+def test_a(a):
+    wanted()
+@register()
+class C(Base):
+    0
+`},
+		{"one test stands for others", `
+def test_called(a): pass
+
+def test_first():
+    pass
+def test_second():
+    pass
+def test_named():
+    pass
+class TestA:
+    def test_first(self):
+        pass
+    def test_second(self):
+        pass
+f = test_named
+`, `
+def test_called(a): pass
+
+def test_first():
+    0
+0
+def test_named():
+    0
+class TestA:
+    def test_first():
+        0
+    0
+0
+`},
+		{"imports", `
+import os, json
+import os.path as json
+import json.decoder
+import json.decoder as decoder
+from a import (b, c as d, e,
+    f, # f
+    g as h)
+from a import b, wanted
+from .a import (  # a
+    x, # x
+    wanted, # w
+    y, # y
+)
+from torch import (nn, distributed as td)
+from mine import td
+from mine import distributed
+from many import *
+wanted(e, h, os)
+`, `
+import os, json
+import os.path as json
+import json.decoder
+import json.decoder as decoder
+from a import (e,
+    
+    g as h)
+from a import b, wanted
+from .a import (  
+    wanted)
+from torch import (distributed as td)
+from mine import td
+0
+from many import *
+wanted(e, h, os)
+`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := NewParser()
+			defer p.Close()
+			f, err := p.ParseWanted(t.Context(), []byte(tt.src), wanted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tt.want, f.Kept()); d != "" {
+				t.Errorf("kept text (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 func TestParseWanted(t *testing.T) {
 	src := `import os, json  # a
 import torch
@@ -322,10 +466,9 @@ def main(x=helper):  # g
     z = f"{wanted(1)}"
     return y  # j
 `
-	word := func(want string) func([]byte) bool { return func(w []byte) bool { return string(w) == want } }
 	p := NewParser()
 	defer p.Close()
-	f, err := p.ParseWanted(t.Context(), []byte(src), &Interest{Word: word("wanted"), Definition: word("test_known"), Module: word("json")})
+	f, err := p.ParseWanted(t.Context(), []byte(src), wanted)
 	if err != nil {
 		t.Fatal(err)
 	}

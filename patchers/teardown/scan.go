@@ -190,8 +190,14 @@ var basicModules = map[string]bool{
 func interest(words map[string]bool) *pysyntax.Interest {
 	return &pysyntax.Interest{
 		Word: func(word []byte) bool { return basicWords[string(word)] || words[string(word)] },
-		Definition: func(name []byte) bool {
-			return bytes.HasPrefix(name, []byte("test")) || isSetupName(string(name), true) || isSetupName(string(name), false) || isTeardownName(string(name))
+		Definition: func(name []byte) string {
+			switch name := string(name); {
+			case strings.HasPrefix(name, "test"):
+				return "test"
+			case isSetupName(name, true) || isSetupName(name, false) || isTeardownName(name):
+				return name
+			}
+			return ""
 		},
 		Module: func(name []byte) bool {
 			top, _, _ := bytes.Cut(name, []byte("."))
