@@ -36,8 +36,9 @@ import (
 // A Checkout is an open work tree. Its methods must not be called at the same
 // time; the trees that Tree returns may be read by many goroutines.
 type Checkout struct {
-	dir  string
-	tree disk
+	dir     string
+	tree    disk
+	folders folders // those from which the trees read
 }
 
 // Open opens the work tree whose top folder is dir. Nothing outside of it is
@@ -58,7 +59,10 @@ func Open(dir string) (*Checkout, error) {
 }
 
 // Close closes the tree. Trees that Tree returned cannot be read afterwards.
-func (c *Checkout) Close() error { return c.tree.Close() }
+func (c *Checkout) Close() error {
+	c.folders.close()
+	return c.tree.Close()
+}
 
 // Root returns the absolute path of the top folder, without symlinks.
 func (c *Checkout) Root() string { return c.dir }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -68,15 +67,15 @@ func (c *Checkout) Tree(ctx context.Context, scope []string) (patchers.Tree, err
 		}
 	}
 	slices.Sort(files)
-	return patchers.Tree{FS: treeFS{c.tree.Root}, Files: slices.Compact(files)}, nil
+	return patchers.Tree{FS: treeFS{c.tree.Root, &c.folders}, Files: slices.Compact(files)}, nil
 }
 
 // list returns the files of the folder base.
 func (c *Checkout) list(ctx context.Context, base string) ([]string, error) {
-	l := &lister{dir: c.dir, base: base, folders: map[string]bool{base: true}}
+	l := &lister{dir: c.dir, base: base, folders: map[string]names{base: readNames(filepath.Join(c.dir, base))}}
 	if state, err := stateDir(); err == nil {
 		if rel, err := filepath.Rel(c.dir, state); err == nil {
-			l.folders[filepath.ToSlash(rel)] = false
+			l.folders[filepath.ToSlash(rel)] = nil
 		}
 	}
 	git, err := exec.LookPath("git")
@@ -97,38 +96,57 @@ func (c *Checkout) list(ctx context.Context, base string) ([]string, error) {
 type lister struct {
 	dir     string
 	base    string
-	folders map[string]bool // what enters returned
+	folders map[string]names // what enter returned
+}
+
+// Names are the names in a folder, and the type bits of what they name.
+type names map[string]fs.FileMode
+
+// readNames reads a folder. One that cannot be read has no names.
+func readNames(dir string) names {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	out := make(names, len(entries))
+	for _, e := range entries {
+		out[e.Name()] = e.Type()
+	}
+	return out
 }
 
 // lists reports whether the file is listed, given that git does not ignore it.
 func (l *lister) lists(name string) bool {
-	if !fs.ValidPath(name) || strings.HasPrefix(path.Base(name), stagePrefix) || !l.enters(path.Dir(name)) {
+	if !fs.ValidPath(name) || strings.HasPrefix(path.Base(name), stagePrefix) {
 		return false
 	}
-	info, err := os.Lstat(l.dir + "/" + name)
-	return err == nil && info.Mode().IsRegular()
+	mode, found := l.enter(path.Dir(name))[path.Base(name)]
+	return found && mode.IsRegular()
 }
 
-// enters reports whether files of the folder are listed.
-func (l *lister) enters(folder string) bool {
+// enter returns the names in the folder, or nil if none of its files is listed.
+func (l *lister) enter(folder string) names {
 	in, known := l.folders[folder]
 	if !known {
-		in = folder != "." && l.enters(path.Dir(folder)) && !leftOut(path.Base(folder)) && l.isPlain(folder)
+		if folder != "." && !leftOut(path.Base(folder)) && l.enter(path.Dir(folder))[path.Base(folder)].IsDir() {
+			in = l.plain(folder)
+		}
 		l.folders[folder] = in
 	}
 	return in
 }
 
-// isPlain reports whether the folder is one, and neither a virtual environment
-// nor a work tree of its own.
-func (l *lister) isPlain(folder string) bool {
+// plain returns the names in a folder that is neither a virtual environment nor a
+// work tree of its own, or nil.
+func (l *lister) plain(folder string) names {
 	p := l.dir + "/" + folder
-	info, err := os.Lstat(p)
-	if err != nil || !info.IsDir() || gitDir(p) != "" {
-		return false
+	in := readNames(p)
+	_, venv := in["pyvenv.cfg"]
+	_, git := in[".git"]
+	if venv || git && gitDir(p) != "" {
+		return nil
 	}
-	_, err = os.Lstat(p + "/pyvenv.cfg")
-	return errors.Is(err, fs.ErrNotExist)
+	return in
 }
 
 func leftOut(name string) bool {
@@ -149,7 +167,7 @@ func (l *lister) walk(ctx context.Context) ([]string, error) {
 			return ctx.Err()
 		case err != nil:
 			return fs.SkipDir
-		case d.IsDir() && !l.enters(name):
+		case d.IsDir() && l.enter(name) == nil:
 			return fs.SkipDir
 		case d.Type().IsRegular() && l.lists(name):
 			files = append(files, name)
