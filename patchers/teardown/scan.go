@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"path"
 	"runtime"
 	"slices"
@@ -66,6 +67,13 @@ func parent(p string) string {
 		return p[:i]
 	}
 	return "."
+}
+
+// mayHold reports whether the first component of a module name is one of the
+// tree's, or the name is relative.
+func (ix *index) mayHold(name []byte) bool {
+	top, _, _ := bytes.Cut(name, []byte("."))
+	return len(top) == 0 || ix.tops[string(top)]
 }
 
 // find returns the file of the module dotted below the folder dir, and whether
@@ -148,25 +156,42 @@ func (s *source) isSeed() bool {
 // search notes which functions the text names that open or destroy a process
 // group. A file that names none matters only through what it imports.
 func (s *source) search(src []byte) {
-	for rest := src; !s.opens || !s.closes; {
-		before, after, found := bytes.Cut(rest, []byte("_process_group"))
-		if !found {
-			break
+	for at := range places(src, "_process_group", 'g') {
+		s.opens = s.opens || bytes.HasSuffix(src[:at], []byte("init"))
+		s.closes = s.closes || bytes.HasSuffix(src[:at], []byte("destroy"))
+		if s.opens && s.closes {
+			return
 		}
-		s.opens = s.opens || bytes.HasSuffix(before, []byte("init"))
-		s.closes = s.closes || bytes.HasSuffix(before, []byte("destroy"))
-		rest = after
 	}
-	for rest := src; !s.opens; {
-		_, after, found := bytes.Cut(rest, []byte("init_d"))
-		if !found {
-			break
+	s.opens = s.opens || names(src, "init_device_mesh", 'v') || names(src, "init_distributed", 'b') ||
+		names(src, "DeviceMesh(", 'M') || names(src, "initialize(", 'z') && names(src, "deepspeed", 'd')
+}
+
+// places returns the offsets at which the word stands in src. It looks for one
+// byte of the word, so that a byte that is rare in Python makes it fast: there is
+// much more text than there are words to find.
+func places(src []byte, word string, rare byte) iter.Seq[int] {
+	k := strings.IndexByte(word, rare)
+	return func(yield func(int) bool) {
+		for i := k; i < len(src); i++ {
+			n := bytes.IndexByte(src[i:], rare)
+			if n < 0 {
+				return
+			}
+			i += n
+			if at := i - k; len(src)-at >= len(word) && string(src[at:at+len(word)]) == word && !yield(at) {
+				return
+			}
 		}
-		s.opens = bytes.HasPrefix(after, []byte("evice_mesh")) || bytes.HasPrefix(after, []byte("istributed"))
-		rest = after
 	}
-	s.opens = s.opens || bytes.Contains(src, []byte("DeviceMesh(")) ||
-		bytes.Contains(src, []byte("deepspeed")) && bytes.Contains(src, []byte("initialize("))
+}
+
+// names reports whether the word stands in src. See places.
+func names(src []byte, word string, rare byte) bool {
+	for range places(src, word, rare) {
+		return true
+	}
+	return false
 }
 
 var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
@@ -225,11 +250,14 @@ func scan(ctx context.Context, tree patchers.Tree, r *reader) ([]*source, *index
 		sources[i] = s
 		s.err = r.read(s.path, func(src []byte) {
 			s.search(src)
-			for _, name := range importedModules(src) {
-				if j, ok := ix.resolve(s.path, name); ok && j != i {
+			importedModules(src, func(name []byte) {
+				if !ix.mayHold(name) {
+					return
+				}
+				if j, ok := ix.resolve(s.path, string(name)); ok && j != i {
 					s.imports = append(s.imports, j)
 				}
-			}
+			})
 		})
 		return nil
 	})
@@ -256,9 +284,6 @@ func (r *reader) read(name string, f func(src []byte)) error {
 		return err
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err == nil {
-		buf.Grow(int(min(info.Size(), pysyntax.MaxSize)) + bytes.MinRead)
-	}
 	if _, err := buf.ReadFrom(file); err != nil {
 		return err
 	}
@@ -266,27 +291,22 @@ func (r *reader) read(name string, f func(src []byte)) error {
 	return nil
 }
 
-// importedModules returns the module names that the import statements of src
-// may mean: for "from a import b" both a and a.b. It searches bytes and may
-// return names that stand in a string or a comment.
-func importedModules(src []byte) []string {
-	var out []string
-	for at := 0; ; {
-		n := bytes.Index(src[at:], []byte("import"))
-		if n < 0 {
-			return out
-		}
-		word := at + n
-		at = word + len("import")
-		if at >= len(src) || bytes.IndexByte([]byte(" \t(\\*"), src[at]) < 0 {
+// importedModules calls f with the module names that the import statements of src
+// may mean: for "from a import b" both a and a.b. A name is good until f returns.
+// It searches bytes, and the names may stand in a string or a comment.
+func importedModules(src []byte, f func(name []byte)) {
+	var name []byte
+	for word := range places(src, "import", 'm') {
+		at := word + len("import")
+		if at >= len(src) || strings.IndexByte(" \t(\\*", src[at]) < 0 {
 			continue
 		}
-		head := bytes.TrimLeft(src[bytes.LastIndexAny(src[:word], "\n;:")+1:word], " \t")
+		head := bytes.TrimLeft(src[lastBreak(src[:word])+1:word], " \t")
 		rest := src[at:]
 		if len(head) == 0 {
-			for _, part := range strings.Split(string(line(rest)), ",") {
-				if f := strings.Fields(part); len(f) > 0 {
-					out = append(out, f[0])
+			for part := range bytes.SplitSeq(line(rest), []byte(",")) {
+				if first := firstField(part); len(first) > 0 {
+					f(first)
 				}
 			}
 			continue
@@ -295,8 +315,14 @@ func importedModules(src []byte) []string {
 		if !ok {
 			continue
 		}
-		name := string(bytes.Join(bytes.Fields(module), nil))
-		out = append(out, name)
+		name = name[:0]
+		for part := range bytes.FieldsSeq(module) {
+			name = append(name, part...)
+		}
+		f(name)
+		if !bytes.HasSuffix(name, []byte(".")) {
+			name = append(name, '.')
+		}
 		list := line(rest)
 		if open := bytes.TrimLeft(list, " \t\\"); bytes.HasPrefix(open, []byte("(")) {
 			list = rest
@@ -304,16 +330,35 @@ func importedModules(src []byte) []string {
 				list = rest[:end]
 			}
 		}
-		for _, part := range bytes.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '(' || r == '\n' }) {
-			if f := bytes.Fields(part); len(f) > 0 && f[0][0] != '#' && f[0][0] != '*' {
-				sep := "."
-				if strings.HasSuffix(name, ".") {
-					sep = ""
-				}
-				out = append(out, name+sep+string(f[0]))
+		for len(list) > 0 {
+			part := list
+			if end := bytes.IndexAny(list, ",(\n"); end >= 0 {
+				part, list = list[:end], list[end+1:]
+			} else {
+				list = nil
+			}
+			if first := firstField(part); len(first) > 0 && first[0] != '#' && first[0] != '*' {
+				f(append(name, first...))
 			}
 		}
 	}
+}
+
+// lastBreak returns the offset of the last byte that ends a statement, or -1.
+func lastBreak(src []byte) int {
+	for i := len(src) - 1; i >= 0; i-- {
+		if c := src[i]; c == '\n' || c == ';' || c == ':' {
+			return i
+		}
+	}
+	return -1
+}
+
+func firstField(part []byte) []byte {
+	for first := range bytes.FieldsSeq(part) {
+		return first
+	}
+	return nil
 }
 
 func line(src []byte) []byte {
