@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -175,4 +177,36 @@ func TestTreeFS(t *testing.T) {
 	if entries, err := fs.ReadDir(tree.FS, "d"); err != nil || len(entries) != 1 {
 		t.Errorf("d: %v, %v", entries, err)
 	}
+}
+
+// More folders than are kept open are read at once, and symlinks lead from one of
+// them to another.
+func TestTreeFSFolders(t *testing.T) {
+	const n = 3 * maxFolders
+	files := map[string]string{}
+	for i := range n {
+		files[fmt.Sprintf("d%d/e/a.py", i)] = strconv.Itoa(i)
+	}
+	dir := newTree(t, files)
+	for i := range n {
+		if err := os.Symlink(fmt.Sprintf("../../d%d/e/a.py", (i+1)%n), filepath.Join(dir, fmt.Sprintf("d%d/e/next.py", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := open(t, dir).Tree(context.Background(), []string{"."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range n {
+		for name, want := range map[string]int{"a.py": i, "next.py": (i + 1) % n} {
+			wg.Go(func() {
+				p := fmt.Sprintf("d%d/e/%s", i, name)
+				if data, err := fs.ReadFile(tree.FS, p); err != nil || string(data) != strconv.Itoa(want) {
+					t.Errorf("%s: %q, %v; want %d", p, data, err, want)
+				}
+			})
+		}
+	}
+	wg.Wait()
 }

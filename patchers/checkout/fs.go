@@ -78,8 +78,8 @@ type folders struct {
 }
 
 type folder struct {
-	name string
-	root *os.Root // nil: none
+	name string   // "" in a free place
+	root *os.Root // nil there
 }
 
 // openFile opens the file name below root. What its folder alone cannot open is
@@ -102,7 +102,7 @@ func (o *folders) folder(root *os.Root, name string) *os.Root {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, have := range o.open {
-		if have.root != nil && have.name == name {
+		if have.name == name {
 			return have.root
 		}
 	}

@@ -120,15 +120,33 @@ func (l *lister) lists(name string) bool {
 	if !fs.ValidPath(name) || strings.HasPrefix(path.Base(name), stagePrefix) {
 		return false
 	}
-	mode, found := l.enter(path.Dir(name))[path.Base(name)]
-	return found && mode.IsRegular()
+	return l.typeOf(name).IsRegular()
+}
+
+// typeOf returns the type bits of what is at name, which is irregular if nothing
+// is there or its folder is not entered. A file system can know a name in another
+// spelling than git does, as those of macOS; it is asked about names that it did
+// not list.
+func (l *lister) typeOf(name string) fs.FileMode {
+	in := l.enter(path.Dir(name))
+	if in == nil {
+		return fs.ModeIrregular
+	}
+	if mode, found := in[path.Base(name)]; found {
+		return mode
+	}
+	info, err := os.Lstat(l.dir + "/" + name)
+	if err != nil {
+		return fs.ModeIrregular
+	}
+	return info.Mode().Type()
 }
 
 // enter returns the names in the folder, or nil if none of its files is listed.
 func (l *lister) enter(folder string) names {
 	in, known := l.folders[folder]
 	if !known {
-		if folder != "." && !leftOut(path.Base(folder)) && l.enter(path.Dir(folder))[path.Base(folder)].IsDir() {
+		if folder != "." && !leftOut(path.Base(folder)) && l.typeOf(folder).IsDir() {
 			in = l.plain(folder)
 		}
 		l.folders[folder] = in
