@@ -1,45 +1,25 @@
 package pysyntax
 
-import (
-	"strings"
+import "strings"
 
-	sitter "github.com/smacker/go-tree-sitter"
-)
-
-// A converter copies a tree-sitter tree into plain values. Its cursor stands on
-// the node at hand; every method leaves it where it found it.
-//
-// Visiting a node costs more than parsing it did, so expressions without a call
-// are taken from the text alone.
+// A converter makes statements and expressions of a tree. Every method leaves it at
+// the node where it found it. Expressions without a call are taken from the text
+// alone.
 type converter struct {
-	text    string // names are parts of it, and cost no memory of their own
-	symbols []symbol
-	cursor  *sitter.TreeCursor
-	err     *SyntaxError // the first
+	text  string // names are parts of it, and cost no memory of their own
+	nodes []flatNode
+	at    int          // the node at hand
+	err   *SyntaxError // the first
 }
 
-// here returns what the cursor stands on.
-func (c *converter) here() (symbol, Span) {
-	n := c.cursor.CurrentNode()
-	sym := symError
-	if s := int(n.Symbol()); s < len(c.symbols) {
-		sym = c.symbols[s]
-	}
-	return sym, Span{int(n.StartByte()), int(n.EndByte())}
-}
-
-// each calls f with the cursor on each child in turn.
+// each calls f at each child of the node at hand in turn.
 func (c *converter) each(f func(sym symbol, at Span)) {
-	if !c.cursor.GoToFirstChild() {
-		return
+	parent := c.at
+	for c.at++; c.at < int(c.nodes[parent].after); c.at = int(c.nodes[c.at].after) {
+		n := &c.nodes[c.at]
+		f(symbol(n.symbol), Span{int(n.start), int(n.end)})
 	}
-	for more := true; more; more = c.cursor.GoToNextSibling() {
-		sym, at := c.here()
-		if sym != symComment {
-			f(sym, at)
-		}
-	}
-	c.cursor.GoToParent()
+	c.at = parent
 }
 
 func (c *converter) fail(offset int, message string) {
@@ -56,28 +36,11 @@ func (c *converter) tooDeep(depth int, at Span) bool {
 	return c.err != nil
 }
 
-// findError returns the first place that the grammar could not read.
-func (c *converter) findError(depth int) *SyntaxError {
-	node := c.cursor.CurrentNode()
-	if node.IsError() || node.IsMissing() || depth > maxDepth {
-		return &SyntaxError{int(node.StartByte()), "not valid Python, or newer than the grammar of this tool"}
-	}
-	if c.cursor.GoToFirstChild() {
-		for more := true; more; more = c.cursor.GoToNextSibling() {
-			if n := c.cursor.CurrentNode(); n.HasError() || n.IsMissing() {
-				return c.findError(depth + 1)
-			}
-		}
-		c.cursor.GoToParent()
-	}
-	return &SyntaxError{int(node.StartByte()), "not valid Python, or newer than the grammar of this tool"}
-}
-
 // block converts the statements below a module or block node.
 func (c *converter) block(depth int) []*Stmt {
 	var out []*Stmt
 	c.each(func(sym symbol, at Span) {
-		if sym == symSeparator || c.tooDeep(depth, at) {
+		if c.tooDeep(depth, at) {
 			return
 		}
 		out = append(out, c.stmt(sym, at, depth))
@@ -129,7 +92,7 @@ func (c *converter) stmt(sym symbol, at Span, depth int) *Stmt {
 		s.Kind = Match
 		c.each(func(sym symbol, at Span) {
 			switch sym {
-			case symSeparator, symColon:
+			case symColon:
 			case symBlock:
 				c.cases(s, depth)
 			case symCase:
@@ -149,7 +112,6 @@ func (c *converter) exprStatement(s *Stmt, depth int) {
 	s.Kind = Expr
 	c.each(func(sym symbol, at Span) {
 		switch sym {
-		case symSeparator:
 		case symAssignment:
 			s.Kind = Assign
 			c.assignment(s, depth)
@@ -166,7 +128,7 @@ func (c *converter) assignment(s *Stmt, depth int) {
 		switch {
 		case sym == symAssignment:
 			c.assignment(s, depth+1)
-		case sym == symType || sym == symSeparator || sym == symEquals || sym == symColon:
+		case sym == symType || sym == symEquals || sym == symColon:
 		case left:
 			s.Targets = append(s.Targets, c.expr(sym, at, depth+1))
 			left = false
@@ -246,7 +208,7 @@ func (c *converter) params(depth int) []Param {
 	var out []Param
 	c.each(func(sym symbol, at Span) {
 		switch sym {
-		case symSeparator, symColon, symEquals:
+		case symColon, symEquals:
 		case symIdentifier:
 			out = append(out, Param{Name: c.text[at.Start:at.End]})
 		default: // with a default, a type, stars, or several of these
@@ -256,7 +218,7 @@ func (c *converter) params(depth int) []Param {
 				switch {
 				case sym == symEquals:
 					value = true
-				case sym == symSeparator || sym == symType || sym == symColon:
+				case sym == symType || sym == symColon:
 				case value:
 					p.Default = c.expr(sym, at, depth+1)
 				case p.Name == "":
@@ -282,7 +244,7 @@ func (c *converter) compound(s *Stmt, sym symbol, depth int) {
 	clause := Body
 	c.each(func(sym symbol, at Span) {
 		switch sym {
-		case symSeparator, symColon:
+		case symColon:
 		case symAsync:
 			s.Async = true
 		case symBlock:
@@ -320,7 +282,7 @@ func (c *converter) clause(clause Clause, at Span, depth int) *Block {
 	var head []*Node
 	c.each(func(sym symbol, at Span) {
 		switch sym {
-		case symSeparator, symColon:
+		case symColon:
 		case symBlock:
 			b.Span = at
 			b.Body = c.block(depth + 1)
@@ -362,11 +324,9 @@ func (c *converter) withItems(s *Stmt, depth int) {
 		}
 		c.each(func(sym symbol, at Span) {
 			switch sym {
-			case symSeparator:
 			case symAsPattern:
 				c.each(func(sym symbol, at Span) {
 					switch sym {
-					case symSeparator:
 					case symAsTarget:
 						s.Targets = append(s.Targets, dotted(c.text, at))
 					default:
@@ -384,7 +344,7 @@ func (c *converter) withItems(s *Stmt, depth int) {
 func (c *converter) exprs(depth int) []*Node {
 	var out []*Node
 	c.each(func(sym symbol, at Span) {
-		if sym != symSeparator && sym != symColon && sym != symEquals {
+		if sym != symColon && sym != symEquals {
 			out = append(out, c.expr(sym, at, depth+1))
 		}
 	})
@@ -411,7 +371,6 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 		n := &Node{Span: at, Kind: Attr}
 		c.each(func(sym symbol, at Span) {
 			switch {
-			case sym == symSeparator:
 			case n.X == nil:
 				n.X = c.expr(sym, at, depth+1)
 			case sym == symIdentifier:
@@ -453,17 +412,13 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 	case symAwait:
 		n := &Node{Span: at, Kind: Await}
 		c.each(func(sym symbol, at Span) {
-			if sym != symSeparator {
-				n.X = c.expr(sym, at, depth+1)
-			}
+			n.X = c.expr(sym, at, depth+1)
 		})
 		return n
 	case symParenthesized:
 		var inner *Node
 		c.each(func(sym symbol, at Span) {
-			if sym != symSeparator {
-				inner = c.expr(sym, at, depth+1)
-			}
+			inner = c.expr(sym, at, depth+1)
 		})
 		if inner != nil {
 			return inner
@@ -472,7 +427,7 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 	}
 	if strings.IndexByte(text, '(') >= 0 {
 		c.each(func(sym symbol, at Span) {
-			if sym == symSeparator || sym == symColon || sym == symEquals || sym == symType {
+			if sym == symColon || sym == symEquals || sym == symType {
 				return
 			}
 			if k := c.expr(sym, at, depth+1); k.Kind != Opaque || len(k.Args) > 0 {
@@ -488,7 +443,6 @@ func (c *converter) args(depth int) []Arg {
 	var out []Arg
 	c.each(func(sym symbol, at Span) {
 		switch sym {
-		case symSeparator:
 		case symKeyword:
 			a := Arg{}
 			value := false

@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-
-	sitter "github.com/smacker/go-tree-sitter"
-	"github.com/smacker/go-tree-sitter/python"
 )
 
 // MaxSize is the largest file that Parse reads, in bytes. A tree takes about 50
@@ -21,21 +17,16 @@ const maxDepth = 1000
 
 // A Parser parses one file at a time. Make one for each goroutine.
 type Parser struct {
-	p         *sitter.Parser
-	symbols   []symbol
+	grammar   grammar
 	tokens    []token   // kept for their memory
 	condenser condenser // likewise
 }
 
 // NewParser returns a parser, which must be closed.
-func NewParser() *Parser {
-	p := sitter.NewParser()
-	p.SetLanguage(python.GetLanguage())
-	return &Parser{p: p, symbols: symbols()}
-}
+func NewParser() *Parser { return &Parser{grammar: newGrammar()} }
 
 // Close frees the parser's memory.
-func (p *Parser) Close() { p.p.Close() }
+func (p *Parser) Close() { p.grammar.close() }
 
 // Parse parses one file. A *SyntaxError says that src is not Python, or that it
 // is Python which the grammar cannot read; then the File is nil. A cancelled
@@ -66,15 +57,8 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest
 // its time.
 func (p *Parser) Check(ctx context.Context, src []byte) error {
 	return p.read(src, func(text []byte, _ []token) error {
-		tree, err := p.tree(ctx, text)
-		if err != nil {
-			return err
-		}
-		defer tree.Close()
-		if serr := p.syntaxError(tree); serr != nil {
-			return serr
-		}
-		return nil
+		_, err := p.grammar.read(ctx, text, false)
+		return err
 	})
 }
 
@@ -123,17 +107,14 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 	if interest != nil {
 		short = p.condenser.condense(text, tokens, interest)
 	}
-	tree, err := p.tree(ctx, short.text)
-	if err != nil {
-		return nil, err
-	}
-	defer tree.Close()
-	if serr := p.syntaxError(tree); serr != nil {
+	nodes, err := p.grammar.read(ctx, short.text, true)
+	if serr, bad := err.(*SyntaxError); bad {
 		return nil, &SyntaxError{short.start(serr.Offset), serr.Message}
+	} else if err != nil {
+		return nil, fmt.Errorf("parsing Python: %w", err)
 	}
 	read := string(short.text)
-	c := converter{text: read, symbols: p.symbols, cursor: sitter.NewTreeCursor(tree.RootNode())}
-	defer c.cursor.Close()
+	c := converter{text: read, nodes: nodes}
 	body := c.block(0)
 	if c.err != nil {
 		return nil, &SyntaxError{short.start(c.err.Offset), c.err.Message}
@@ -142,36 +123,11 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 	return &File{Src: src, Body: body, Omitted: slices.Clone(short.omitted), read: read, cuts: &condensed{cuts: slices.Clone(short.cuts)}}, nil
 }
 
-// tree returns what the grammar makes of text. It must be closed.
-func (p *Parser) tree(ctx context.Context, text []byte) (*sitter.Tree, error) {
-	tree, err := p.p.ParseCtx(ctx, nil, text)
-	if err == nil {
-		return tree, nil
-	}
-	p.p.Reset() // or the next call would resume this parse
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return nil, fmt.Errorf("parsing Python: %w", err)
-}
-
-// syntaxError returns the first place that the grammar could not read, or nil.
-func (p *Parser) syntaxError(tree *sitter.Tree) *SyntaxError {
-	root := tree.RootNode()
-	if !root.HasError() {
-		return nil
-	}
-	c := converter{symbols: p.symbols, cursor: sitter.NewTreeCursor(root)}
-	defer c.cursor.Close()
-	return c.findError(0)
-}
-
 // A symbol is a node kind of the grammar, as far as it is told apart.
 type symbol byte
 
 const (
 	symOther symbol = iota
-	symComment
 	symBlock
 	symAsync
 	symExpressionStatement
@@ -227,12 +183,12 @@ const (
 	symTypeParameter
 	symEquals
 	symColon
-	symSeparator // a keyword or punctuation that never matters
+	symSeparator // a comment, or a keyword or punctuation that never matters
 	symError
 )
 
 var symbolNames = map[string]symbol{
-	"comment": symComment, "line_continuation": symComment, "block": symBlock, "async": symAsync,
+	"comment": symSeparator, "line_continuation": symSeparator, "block": symBlock, "async": symAsync,
 	"expression_statement": symExpressionStatement, "assignment": symAssignment,
 	"augmented_assignment": symAssignment, "return_statement": symReturn,
 	"raise_statement": symRaise, "break_statement": symBreak, "continue_statement": symContinue,
@@ -256,21 +212,3 @@ var symbolNames = map[string]symbol{
 	"typed_default_parameter": symTypedDefaultParameter, "type": symType, "type_parameter": symTypeParameter,
 	"=": symEquals, ":": symColon, "ERROR": symError,
 }
-
-// symbols maps the grammar's symbol numbers to ours. Several numbers can have
-// one name.
-var symbols = sync.OnceValue(func() []symbol {
-	lang := python.GetLanguage()
-	table := make([]symbol, lang.SymbolCount())
-	for i := range table {
-		s := sitter.Symbol(i)
-		known, ok := symbolNames[lang.SymbolName(s)]
-		switch {
-		case ok:
-			table[i] = known
-		case lang.SymbolType(s) != sitter.SymbolTypeRegular:
-			table[i] = symSeparator
-		}
-	}
-	return table
-})
