@@ -1,6 +1,7 @@
 package teardown
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,13 +34,21 @@ type event struct {
 	guessed bool      // the name came through a star import
 }
 
-// find records the events of every function of m. It needs all modules linked.
+// find records the events of every function of m, and which functions have others
+// than before. It needs all modules linked.
 func (m *module) find() {
 	for _, f := range m.allFunctions() {
+		events, contexts, wrappers := f.events, f.contexts, f.wrappers
 		f.events, f.contexts = nil, nil
 		f.contextManager = f.hasDecorator("contextmanager", "asynccontextmanager")
 		f.fixture = f.hasDecorator("fixture", "yield_fixture")
+		f.wrappers = f.findWrappers()
 		f.findIn(f.statements())
+		if maps.EqualFunc(f.events, events, slices.Equal) && maps.EqualFunc(f.contexts, contexts, slices.Equal) && slices.Equal(f.wrappers, wrappers) {
+			f.events = events // summaries point into them
+		} else {
+			f.changed = true
+		}
 	}
 }
 
@@ -128,7 +137,7 @@ func (f *function) classify(n *pysyntax.Node) []event {
 	switch {
 	case r.fn != nil:
 		out = append(out, event{kind: evCall, fn: r.fn})
-		for i := range r.fn.spawns {
+		for _, i := range slices.Sorted(maps.Keys(r.fn.spawns)) {
 			if t := f.callable(r.fn.argument(n, i)); t != nil {
 				out = append(out, event{kind: evSpawn, fn: t, name: r.fn.qualname()})
 			}
@@ -400,67 +409,62 @@ func (f *function) argument(call *pysyntax.Node, i int) *pysyntax.Node {
 	return call.Arg(at, f.stmt.Params[i].Name)
 }
 
-// passesParam reports whether a call has a parameter of f as an argument.
-func (f *function) passesParam(call *pysyntax.Node) bool {
-	for _, a := range call.Args {
-		if a.Value.Kind == pysyntax.Name {
-			if b := f.names[a.Value.Name]; b != nil && b.kind == bindParam {
+// findPassing notes the calls in the statements that have a parameter of f as an
+// argument.
+func (f *function) findPassing(list []*pysyntax.Stmt) {
+	for _, s := range list {
+		if s.Kind == pysyntax.FuncDef || s.Kind == pysyntax.ClassDef {
+			continue
+		}
+		for _, e := range s.Exprs {
+			e.Walk(func(n *pysyntax.Node) bool {
+				if n.Kind == pysyntax.Call && slices.ContainsFunc(n.Args, func(a pysyntax.Arg) bool { return f.isParam(a.Value) }) {
+					f.passing = append(f.passing, n)
+				}
 				return true
-			}
+			})
+		}
+		for _, b := range s.Blocks {
+			f.findPassing(b.Body)
 		}
 	}
-	return false
+}
+
+// isParam reports whether an expression is the name of a parameter of f.
+func (f *function) isParam(n *pysyntax.Node) bool {
+	if n == nil || n.Kind != pysyntax.Name {
+		return false
+	}
+	b := f.names[n.Name]
+	return b != nil && b.kind == bindParam
 }
 
 // findSpawnParams notes which parameters a function hands on to a spawner, and
 // reports whether that is news.
 func (f *function) findSpawnParams() bool {
 	news := false
-	var visit func(list []*pysyntax.Stmt)
 	check := func(n *pysyntax.Node) {
-		if n == nil || n.Kind != pysyntax.Name {
+		if !f.isParam(n) {
 			return
 		}
-		for scope := f; scope != nil; scope = scope.outer {
-			if b := scope.names[n.Name]; b != nil {
-				if b.kind == bindParam && scope == f && !f.spawns[b.index] {
-					if f.spawns == nil {
-						f.spawns = map[int]bool{}
-					}
-					f.spawns[b.index] = true
-					news = true
-				}
-				return
+		if i := f.names[n.Name].index; !f.spawns[i] {
+			if f.spawns == nil {
+				f.spawns = map[int]bool{}
+			}
+			f.spawns[i] = true
+			news = true
+		}
+	}
+	for _, n := range f.passing {
+		r := f.resolve(n.X, maxHops)
+		if sp := spawnArgument(r.lib); sp != nil {
+			check(n.Arg(sp.index, sp.name))
+		}
+		if r.fn != nil {
+			for i := range r.fn.spawns {
+				check(r.fn.argument(n, i))
 			}
 		}
 	}
-	visit = func(list []*pysyntax.Stmt) {
-		for _, s := range list {
-			if s.Kind == pysyntax.FuncDef || s.Kind == pysyntax.ClassDef {
-				continue
-			}
-			for _, e := range s.Exprs {
-				e.Walk(func(n *pysyntax.Node) bool {
-					if n.Kind != pysyntax.Call || !f.passesParam(n) {
-						return true
-					}
-					r := f.resolve(n.X, maxHops)
-					if sp := spawnArgument(r.lib); sp != nil {
-						check(n.Arg(sp.index, sp.name))
-					}
-					if r.fn != nil {
-						for i := range r.fn.spawns {
-							check(r.fn.argument(n, i))
-						}
-					}
-					return true
-				})
-			}
-			for _, b := range s.Blocks {
-				visit(b.Body)
-			}
-		}
-	}
-	visit(f.statements())
 	return news
 }

@@ -324,52 +324,67 @@ func (w *flow) try(st *pysyntax.Stmt, s state) (state, bool) {
 	return end, ok && reached
 }
 
-// summarize brings the summaries of all functions to a fixed point. It starts at
-// the functions that touch the group themselves and goes on to their callers, so
-// that the others cost nothing.
+// summarize brings the summaries of all functions to a fixed point. It computes anew
+// those of functions that have changed, and of what calls them at any distance; they
+// start as if they did nothing to a group. What the others do, they still do.
 func (p *program) summarize(all []*function) {
 	p.active = p.active[:0]
 	for _, f := range all {
-		for s := range f.after {
-			f.after[s] = state(s)
-		}
-		f.opening, f.closes, f.opensInside, f.callers = nil, false, false, nil
+		f.callers, f.stale = f.callers[:0], false
 		if len(f.events) > 0 || len(f.contexts) > 0 {
 			p.active = append(p.active, f)
 		}
 	}
 	for _, f := range p.active {
-		calls := func(g *function) {
+		f.eachCalled(func(g *function) {
 			if n := len(g.callers); n == 0 || g.callers[n-1] != f {
 				g.callers = append(g.callers, f)
 			}
+		})
+	}
+	var queue []*function
+	for _, f := range all {
+		if f.changed {
+			queue = append(queue, f)
 		}
-		f.stale = false
-		for _, events := range f.events {
-			for i := range events {
-				e := &events[i]
-				if e.fn != nil && e.kind != evSpawn {
-					calls(e.fn)
-				}
-				switch e.kind {
-				case evOpen, evDestroy, evMethod, evExit:
-					f.stale = true
-				case evAtexit:
-					f.stale = f.stale || e.fn == nil
-				}
+	}
+	for len(queue) > 0 {
+		f := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if f.stale {
+			continue
+		}
+		for s := range f.after {
+			f.after[s] = state(s)
+		}
+		f.opening, f.closes, f.opensInside = nil, false, false
+		f.changed, f.stale = false, true
+		queue = append(queue, f.callers...)
+	}
+	p.settle()
+}
+
+// eachCalled calls yield for the functions on whose summaries that of f depends.
+func (f *function) eachCalled(yield func(g *function)) {
+	for _, events := range f.events {
+		for i := range events {
+			if e := &events[i]; e.fn != nil && e.kind != evSpawn {
+				yield(e.fn)
 			}
 		}
-		for _, classes := range f.contexts {
-			for _, c := range classes {
-				for _, name := range []string{"__enter__", "__exit__", "__aexit__"} {
-					if m := c.method(name, maxHops); m != nil {
-						calls(m)
-					}
+	}
+	for _, classes := range f.contexts {
+		for _, c := range classes {
+			for _, name := range []string{"__enter__", "__exit__", "__aexit__"} {
+				if m := c.method(name, maxHops); m != nil {
+					yield(m)
 				}
 			}
 		}
 	}
-	p.settle()
+	for _, g := range f.wrappers {
+		yield(g)
+	}
 }
 
 // guess takes the names for those of methods that destroy the group, and brings
@@ -377,11 +392,31 @@ func (p *program) summarize(all []*function) {
 func (p *program) guess(closers map[string]bool) {
 	p.closers = closers
 	for _, f := range p.active {
-		for _, events := range f.events {
-			f.stale = f.stale || slices.ContainsFunc(events, func(e event) bool { return e.kind == evMethod && closers[e.name] })
-		}
+		f.stale = f.stale || f.callsMethod(closers)
 	}
 	p.settle()
+}
+
+// forgetGuess takes back what guess did, as of the next summarize.
+func (p *program) forgetGuess() {
+	for _, f := range p.active {
+		f.changed = f.changed || f.callsMethod(p.closers)
+	}
+	p.closers = nil
+}
+
+// callsMethod reports whether f calls a method of an unknown object that has one of
+// the names.
+func (f *function) callsMethod(names map[string]bool) bool {
+	if len(names) == 0 {
+		return false
+	}
+	for _, events := range f.events {
+		if slices.ContainsFunc(events, func(e event) bool { return e.kind == evMethod && names[e.name] }) {
+			return true
+		}
+	}
+	return false
 }
 
 // settle computes stale summaries, and those of callers as long as they change.
@@ -447,9 +482,15 @@ func (f *function) summarize() bool {
 
 // isWrapped reports whether a decorator of the tree destroys the group around f.
 func (f *function) isWrapped() bool {
+	return slices.ContainsFunc(f.wrappers, func(g *function) bool { return g.closes || g.after[none] == closed })
+}
+
+// findWrappers returns the functions of the tree that decorate f, and those in them.
+func (f *function) findWrappers() []*function {
 	if f.stmt == nil {
-		return false
+		return nil
 	}
+	var out []*function
 	for _, d := range f.stmt.Decorators {
 		if d.Kind == pysyntax.Call {
 			d = d.X
@@ -459,12 +500,12 @@ func (f *function) isWrapped() bool {
 			continue
 		}
 		for _, inner := range g.mod.funcs {
-			if (inner == g || inner.outer == g) && (inner.closes || inner.after[none] == closed) {
-				return true
+			if inner == g || inner.outer == g {
+				out = append(out, inner)
 			}
 		}
 	}
-	return false
+	return out
 }
 
 var (

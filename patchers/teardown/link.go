@@ -66,6 +66,8 @@ type function struct {
 
 	contexts map[*pysyntax.Stmt][]*class // of a with statement: the classes whose objects it enters
 
+	wrappers []*function // of the tree, that decorate it
+
 	contextManager bool // decorated as one: the caller's block runs at its yield
 	fixture        bool // of pytest
 
@@ -76,7 +78,9 @@ type function struct {
 	opensInside bool             // opens a group at some point, whatever becomes of it
 	repaired    bool             // a planned repair destroys the group at its end
 	spawns      map[int]bool     // parameters that it starts as processes
+	passing     []*pysyntax.Node // calls that have a parameter of it as an argument
 	callers     []*function      // whose summaries depend on this one
+	changed     bool             // so the summary, and those that depend on it, say nothing
 	stale       bool             // the summary is to be computed anew
 	exitStatus  *bool            // see returnsStatus
 }
@@ -187,8 +191,11 @@ func (f *function) statements() []*pysyntax.Stmt {
 // newModule builds the scopes of one file. It lets go of the file's bytes.
 func (p *program) newModule(number int, file *pysyntax.File) *module {
 	m := &module{prog: p, path: p.ix.paths[number], file: file, size: len(file.Src), sum: maphash.Bytes(p.seed, file.Src), rankConds: map[*pysyntax.Node]string{}}
-	m.body = &function{mod: m}
+	m.body = &function{mod: m, changed: true}
 	m.bind(m.body, nil, file.Body, 0)
+	for _, f := range m.funcs {
+		f.findPassing(f.statements())
+	}
 	file.Src = nil
 	return m
 }
@@ -199,7 +206,7 @@ func (m *module) bind(f *function, c *class, list []*pysyntax.Stmt, depth int) {
 	for _, s := range list {
 		switch s.Kind {
 		case pysyntax.FuncDef:
-			fn := &function{mod: m, stmt: s, class: c, outer: f}
+			fn := &function{mod: m, stmt: s, class: c, outer: f, changed: true}
 			m.funcs = append(m.funcs, fn)
 			for i, p := range s.Params {
 				fn.define(p.Name, &binding{kind: bindParam, index: i, name: p.Name})

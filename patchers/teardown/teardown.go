@@ -257,7 +257,7 @@ func (a *analysis) link(parsed []int) error {
 	// A method of an unknown object destroys if it is named like one that does. A
 	// method that does so only through such a name makes no such name itself: a
 	// guess is not built on a guess.
-	a.prog.closers = nil
+	a.prog.forgetGuess()
 	a.prog.summarize(a.all)
 	closers := findClosers(a.all)
 	if len(closers) == 0 {
@@ -597,6 +597,7 @@ func (a *analysis) judge() {
 			continue
 		}
 		leaking[o.fn] = a.judgeOwner(o, "teardown/worker")
+		o.fn.changed = o.fn.repaired
 	}
 	a.prog.summarize(a.all) // the repaired workers destroy now
 
