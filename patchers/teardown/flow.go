@@ -342,26 +342,51 @@ func (p *program) summarize(all []*function) {
 			}
 		})
 	}
-	var queue []*function
+	var anew []*function
 	for _, f := range all {
 		if f.changed {
-			queue = append(queue, f)
+			anew = append(anew, f)
 		}
 	}
-	for len(queue) > 0 {
-		f := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		if f.stale {
-			continue
-		}
+	for i := 0; i < len(anew); i++ {
+		f := anew[i]
 		for s := range f.after {
 			f.after[s] = state(s)
 		}
 		f.opening, f.closes, f.opensInside = nil, false, false
-		f.changed, f.stale = false, true
-		queue = append(queue, f.callers...)
+		for _, g := range f.callers {
+			if !g.changed {
+				g.changed = true
+				anew = append(anew, g)
+			}
+		}
+	}
+	for _, f := range anew {
+		f.changed, f.stale = false, f.touchesGroup()
 	}
 	p.settle()
+}
+
+// touchesGroup reports whether f does something to a group by itself, or calls what is
+// known to.
+func (f *function) touchesGroup() bool {
+	for _, events := range f.events {
+		for i := range events {
+			switch e := &events[i]; e.kind {
+			case evOpen, evDestroy, evMethod, evExit:
+				return true
+			case evAtexit:
+				if e.fn == nil {
+					return true
+				}
+			}
+		}
+	}
+	known := false
+	f.eachCalled(func(g *function) {
+		known = known || g.closes || g.opensInside || g.after != [numStates]state{none, open, closed, covered}
+	})
+	return known
 }
 
 // eachCalled calls yield for the functions on whose summaries that of f depends.
@@ -522,9 +547,11 @@ func (f *function) rankCondition(cond *pysyntax.Node) string {
 	}
 	text, known := f.mod.rankConds[cond]
 	if !known {
-		text = strings.Join(strings.Fields(f.mod.file.Text(cond.Span)), " ")
-		if !rankWord.MatchString(rankGuard.ReplaceAllString(text, "")) {
-			text = ""
+		if whole := f.mod.file.Text(cond.Span); rankWord.MatchString(whole) {
+			whole = strings.Join(strings.Fields(whole), " ")
+			if rankWord.MatchString(rankGuard.ReplaceAllString(whole, "")) {
+				text = whole
+			}
 		}
 		f.mod.rankConds[cond] = text
 	}

@@ -695,7 +695,7 @@ func (f *function) isError(e exit) bool {
 		return false
 	}
 	if !e.leaves {
-		return e.stmt.Kind == pysyntax.Return && f.returnsStatus() && status.MatchString(f.mod.file.Text(e.stmt.Exprs[0].Span))
+		return e.stmt.Kind == pysyntax.Return && isFailure(f.mod.file.Text(e.stmt.Exprs[0].Span)) && f.returnsStatus()
 	}
 	arg := e.stmt.Exprs[0].Arg(0, "")
 	if arg == nil {
@@ -705,8 +705,13 @@ func (f *function) isError(e exit) bool {
 	return arg.Kind == pysyntax.String || strings.ContainsAny(text, `"'`) || strings.Trim(text, "0123456789-") == "" && text != "0"
 }
 
-// status is a constant that tells of a failure as an exit status.
-var status = regexp.MustCompile(`^(-?[1-9][0-9]*|["\'].*)$`)
+// isFailure reports whether an expression is a constant that tells of a failure as an
+// exit status.
+func isFailure(expr string) bool {
+	return expr != "" && strings.IndexByte(`-123456789"'`, expr[0]) >= 0 && failure.MatchString(expr)
+}
+
+var failure = regexp.MustCompile(`^(-?[1-9][0-9]*|["\'].*)$`)
 
 // returnsStatus reports whether the file hands the result of f to sys.exit.
 func (f *function) returnsStatus() bool {
