@@ -91,6 +91,7 @@ type Interest struct {
 func (c *condenser) condense(text []byte, tokens []token, interest *Interest) *condensed {
 	c.reset()
 	c.text, c.tokens, c.interest = text, tokens, interest
+	c.findNames()
 	c.findLines()
 	c.findUnits()
 	c.findWords()
@@ -104,14 +105,10 @@ func (c *condenser) condense(text []byte, tokens []token, interest *Interest) *c
 // reset makes c ready for another file. It keeps the memory: files are many, and
 // most are small.
 func (c *condenser) reset() {
+	c.names.reset()
 	*c = condenser{
-		lines: c.lines[:0], units: c.units[:0], words: c.words, imported: c.imported, used: c.used, outside: c.outside, name: c.name,
+		names: c.names, lines: c.lines[:0], units: c.units[:0], links: c.links[:0], module: c.module,
 		out: condensed{text: c.out.text[:0], cuts: c.out.cuts[:0], omitted: c.out.omitted[:0]},
-	}
-	for _, m := range []*map[string]bool{&c.words, &c.imported, &c.used, &c.outside} {
-		if clear(*m); *m == nil {
-			*m = map[string]bool{}
-		}
 	}
 }
 
@@ -120,13 +117,12 @@ type condenser struct {
 	tokens   []token
 	interest *Interest
 
-	lines    []logical
-	units    []unit
-	words    map[string]bool // names that matter in this file, beside the wanted ones
-	imported map[string]bool // names bound by imports
-	used     map[string]bool // names in lines that stay
-	outside  map[string]bool // see mentionedOutside
-	name     []byte          // see bindsUsed
+	names   names
+	lines   []logical
+	units   []unit
+	links   []link
+	module  []byte // see bindsUsed
+	outside bool   // the names know whether they stand outside any function
 
 	out     condensed
 	copied  int // offset in text up to which out is made
@@ -154,9 +150,51 @@ type logical struct {
 
 // A unit is the body of a function that is not nested in another function.
 type unit struct {
-	name, class string
-	from, to    int // lines
+	name, class int32 // numbers of names; class 0 if there is none
+	from, to    int   // lines
 	kept        bool
+}
+
+// A link is an element of a chain of units that have a name, or whose class has it.
+type link struct {
+	unit, next int32 // numbers; next 0 if there is none
+}
+
+// findNames gives the tokens that are names their numbers.
+func (c *condenser) findNames() {
+	for i := range c.tokens {
+		t := &c.tokens[i]
+		if t.kind != tokName {
+			continue
+		}
+		var isNew bool
+		if t.name, isNew = c.names.add(c.text[t.start:t.end]); isNew {
+			n := c.name(i)
+			n.wanted = c.interest.Word(n.text)
+		}
+	}
+}
+
+// name returns what is known of the token number i, which is nothing if it is no
+// name. It is good until the next name is found.
+func (c *condenser) name(i int) *name { return &c.names.list[c.tokens[i].name] }
+
+// keyword returns which one the token number i is.
+func (c *condenser) keyword(i int) keyword { return c.name(i).keyword }
+
+// matter makes a name a word that matters.
+func (c *condenser) matter(number int32) {
+	if number != 0 {
+		c.names.list[number].matters = true
+	}
+}
+
+// isWord reports whether code that has the word matters.
+func (c *condenser) isWord(word []byte) bool {
+	if number, _, _ := c.names.find(word); number != 0 {
+		return c.names.list[number].isWord()
+	}
+	return c.interest.Word(word)
 }
 
 func (c *condenser) word(i int) []byte { return c.text[c.tokens[i].start:c.tokens[i].end] }
@@ -173,21 +211,21 @@ func (c *condenser) findLines() {
 			}
 			i++
 		}
-		word := string(c.word(l.first))
-		if word == "async" && l.first+1 < l.last {
-			word = string(c.word(l.first + 1))
+		word := c.keyword(l.first)
+		if word == kwAsync && l.first+1 < l.last {
+			word = c.keyword(l.first + 1)
 		}
 		switch word {
-		case "def":
+		case kwDef:
 			l.isDef = true
-		case "class":
+		case kwClass:
 			l.isClass = true
-		case "import", "from":
+		case kwImport, kwFrom:
 			l.isImport = true
-		case "@":
-			l.isDecorator = true
-		case "else", "elif", "except", "finally":
+		case kwClause:
 			l.isClause = true
+		default:
+			l.isDecorator = c.text[c.tokens[l.first].start] == '@'
 		}
 		c.lines = append(c.lines, l)
 	}
@@ -197,8 +235,8 @@ func (c *condenser) findLines() {
 			c.lines[open[len(open)-1]].end = i
 			open = open[:len(open)-1]
 		}
-		if len(open) > 0 && string(c.word(c.lines[i].first)) == "case" {
-			c.lines[i].isCase = string(c.word(c.lines[open[len(open)-1]].first)) == "match"
+		if len(open) > 0 && c.keyword(c.lines[i].first) == kwCase {
+			c.lines[i].isCase = c.keyword(c.lines[open[len(open)-1]].first) == kwMatch
 		}
 		open = append(open, i)
 	}
@@ -225,11 +263,11 @@ func indentation(text []byte, offset int) int {
 }
 
 func (c *condenser) findUnits() {
-	class, classEnd := "", 0
+	class, classEnd := int32(0), 0
 	for i := 0; i < len(c.lines); i++ {
 		l := &c.lines[i]
 		if i >= classEnd {
-			class = ""
+			class = 0
 		}
 		switch {
 		case l.isClass:
@@ -244,14 +282,14 @@ func (c *condenser) findUnits() {
 	}
 }
 
-// defined returns the name that the header of a def or class defines.
-func (c *condenser) defined(l *logical) string {
+// defined returns the number of the name that the header of a def or class defines.
+func (c *condenser) defined(l *logical) int32 {
 	for i := l.first; i+1 < l.last; i++ {
-		if word := string(c.word(i)); word == "def" || word == "class" {
-			return string(c.word(i + 1))
+		if word := c.keyword(i); word == kwDef || word == kwClass {
+			return c.tokens[i+1].name
 		}
 	}
-	return ""
+	return 0
 }
 
 // findWords notes the names that imports bind, and other names of wanted words.
@@ -262,23 +300,23 @@ func (c *condenser) findWords() {
 			if c.tokens[i].kind != tokName {
 				continue
 			}
-			word := c.word(i)
+			n := c.name(i)
 			switch {
-			case string(word) == "import":
+			case n.keyword == kwImport:
 				isImport = true
-			case isImport && (i+1 == l.last || string(c.word(i+1)) != "as"):
-				c.imported[string(word)] = true
+			case isImport && (i+1 == l.last || c.keyword(i+1) != kwAs):
+				n.imported = true
 			}
-			if !c.interest.Word(word) {
+			if !n.wanted {
 				continue
 			}
-			if i+2 < l.last && string(c.word(i+1)) == "as" {
-				c.words[string(c.word(i+2))] = true
+			if i+2 < l.last && c.keyword(i+1) == kwAs {
+				c.matter(c.tokens[i+2].name)
 			}
 			// What a call of it returns is another matter.
 			isCalled := i+1 < l.last && c.text[c.tokens[i+1].start] == '('
 			if l.first+1 < i && !isCalled && c.tokens[l.first].kind == tokName && string(c.word(l.first+1)) == "=" {
-				c.words[string(c.word(l.first))] = true
+				c.matter(c.tokens[l.first].name)
 			}
 		}
 	}
@@ -286,12 +324,17 @@ func (c *condenser) findWords() {
 
 // spread finds the units that are kept, and makes their names words.
 func (c *condenser) spread() {
-	local := map[string][]int{}
-	for i, u := range c.units {
-		local[u.name] = append(local[u.name], i)
-		if u.class != "" {
-			local[u.class] = append(local[u.class], i)
+	c.links = append(c.links, link{})
+	add := func(number int32, i int) {
+		if number != 0 {
+			n := &c.names.list[number]
+			c.links = append(c.links, link{int32(i), n.units})
+			n.units = int32(len(c.links) - 1)
 		}
+	}
+	for i, u := range c.units {
+		add(u.name, i)
+		add(u.class, i)
 	}
 	users := make([][]int, len(c.units))
 	var queue []int
@@ -302,13 +345,13 @@ func (c *condenser) spread() {
 			case tokString: // an f-string can hold calls
 				u.kept = u.kept || c.stringMatters(t)
 			case tokName:
-				name := string(c.word(t))
-				u.kept = u.kept || c.words[name] || c.interest.Word(c.word(t))
-				if name == "cls" && u.class != "" {
-					name = u.class
+				n := c.name(t)
+				u.kept = u.kept || n.isWord()
+				if n.keyword == kwCls && u.class != 0 {
+					n = &c.names.list[u.class]
 				}
-				for _, j := range local[name] {
-					if j != i {
+				for at := n.units; at != 0; at = c.links[at].next {
+					if j := int(c.links[at].unit); j != i {
 						users[j] = append(users[j], i)
 					}
 				}
@@ -318,25 +361,26 @@ func (c *condenser) spread() {
 			queue = append(queue, i)
 		}
 	}
+	cls, _, _ := c.names.find([]byte("cls"))
 	for len(queue) > 0 {
-		i := queue[0]
-		queue = queue[1:]
-		c.words[c.units[i].name] = true
-		for _, l := range c.lines[c.units[i].from:c.units[i].to] {
-			if l.isDef || l.isClass {
-				c.words[c.defined(&l)] = true
+		u := &c.units[queue[0]]
+		c.matter(u.name)
+		for i := u.from; i < u.to; i++ {
+			if l := &c.lines[i]; l.isDef || l.isClass {
+				c.matter(c.defined(l))
 			}
 		}
-		if class := c.units[i].class; class != "" {
-			c.words[class] = true
-			c.words["cls"] = true
+		if u.class != 0 {
+			c.matter(u.class)
+			c.matter(cls)
 		}
-		for _, j := range users[i] {
+		for _, j := range users[queue[0]] {
 			if !c.units[j].kept {
 				c.units[j].kept = true
 				queue = append(queue, j)
 			}
 		}
+		queue = queue[1:]
 	}
 }
 
@@ -352,7 +396,7 @@ func (c *condenser) stringMatters(t int) bool {
 	if !c.isFormat(t) || bytes.IndexByte(text, '(') < 0 {
 		return false
 	}
-	return ContainsWord(text, func(word []byte) bool { return c.interest.Word(word) || c.words[string(word)] })
+	return ContainsWord(text, c.isWord)
 }
 
 // findStaying decides which lines stay.
@@ -379,9 +423,13 @@ func (c *condenser) findStaying() {
 			switch token := &c.tokens[t]; {
 			case token.dropped:
 			case token.kind == tokName:
-				c.used[string(c.word(t))] = true
+				c.name(t).used = true
 			case token.kind == tokString && c.isFormat(t):
-				ContainsWord(c.word(t), func(word []byte) bool { c.used[string(word)] = true; return false })
+				ContainsWord(c.word(t), func(word []byte) bool {
+					number, _, _ := c.names.find(word)
+					c.names.list[number].used = number != 0
+					return false
+				})
 			}
 		}
 	}
@@ -465,10 +513,10 @@ func (c *condenser) dropAnnotations(from, to int) {
 // is set, it leaves out of "from a import (b, c)" the names that are of no use.
 func (c *condenser) readImport(l *logical, drop bool) {
 	list := l.first + 1
-	c.name = c.name[:0]
-	isFrom := string(c.word(l.first)) == "from"
-	for ; isFrom && list < l.last && string(c.word(list)) != "import"; list++ {
-		c.name = append(c.name, c.word(list)...)
+	c.module = c.module[:0]
+	isFrom := c.keyword(l.first) == kwFrom
+	for ; isFrom && list < l.last && c.keyword(list) != kwImport; list++ {
+		c.module = append(c.module, c.word(list)...)
 	}
 	if isFrom {
 		list++
@@ -502,39 +550,39 @@ func (c *condenser) readImport(l *logical, drop bool) {
 }
 
 // bindsUsed reports whether the part of an import statement between two commas is
-// of use. Of a from-import, c.name is the module. The name that a module to be known
+// of use. Of a from-import, c.module is the module. The name that a module to be known
 // is bound to is used from then on: it matters what else is bound to it.
 func (c *condenser) bindsUsed(from, to int, isFrom bool) bool {
-	module, top := len(c.name), 0
-	defer func() { c.name = c.name[:module] }()
+	module, top := len(c.module), 0
+	defer func() { c.module = c.module[:module] }()
 	if isFrom {
-		c.name = append(c.name, '.')
+		c.module = append(c.module, '.')
 	}
 	inName := true
-	var bound []byte
+	var bound int32
 	for i := from; i < to; i++ {
 		word := c.word(i)
 		switch kind := c.tokens[i].kind; {
 		case kind == tokOp && word[0] == '*':
 			return true
-		case kind == tokName && string(word) == "as":
+		case kind == tokName && c.keyword(i) == kwAs:
 			inName, top = false, 0
 			continue
-		case kind == tokName && (c.used[string(word)] || c.words[string(word)] || c.interest.Word(word)):
+		case kind == tokName && (c.name(i).used || c.name(i).isWord()):
 			return true
 		case kind == tokName && (isFrom || top == 0):
-			bound = word
+			bound = c.tokens[i].name
 		}
 		if inName && c.tokens[i].kind != tokComment {
-			c.name = append(c.name, word...)
+			c.module = append(c.module, word...)
 			if top == 0 && !isFrom {
-				top = len(c.name)
+				top = len(c.module)
 			}
 		}
 	}
-	known := c.interest.Module(c.name) || top > 0 && c.interest.Module(c.name[:top])
-	if known {
-		c.used[string(bound)] = true
+	known := c.interest.Module(c.module) || top > 0 && c.interest.Module(c.module[:top])
+	if known && bound != 0 {
+		c.names.list[bound].used = true
 	}
 	return known
 }
@@ -542,16 +590,18 @@ func (c *condenser) bindsUsed(from, to int, isFrom bool) bool {
 // findKnown decides which functions are known by name, kept or not. Of those that
 // differ in nothing but their names, the first in its class or module stays for all.
 func (c *condenser) findKnown() {
-	type place struct{ class, kind string }
+	type place struct {
+		class int32
+		kind  string
+	}
 	have := map[place]bool{}
 	for i := range c.units {
 		u := &c.units[i]
-		name := []byte(u.name)
-		known := u.kept || c.words[u.name] || c.imported[u.name] || c.interest.Word(name) ||
-			u.class != "" && bytes.HasPrefix(name, []byte("__"))
-		if kind := c.interest.Definition(name); !known && kind != "" {
+		n := &c.names.list[u.name]
+		known := u.kept || n.isWord() || n.imported || u.class != 0 && bytes.HasPrefix(n.text, []byte("__"))
+		if kind := c.interest.Definition(n.text); !known && kind != "" {
 			p := place{u.class, kind}
-			mentioned := c.mentionedOutside(u.name)
+			mentioned := c.mentionedOutside(n)
 			known = mentioned || !have[p]
 			have[p] = have[p] || !mentioned
 		}
@@ -560,21 +610,28 @@ func (c *condenser) findKnown() {
 }
 
 // mentionedOutside reports whether the name stands in a line outside any function.
-func (c *condenser) mentionedOutside(name string) bool {
-	if len(c.outside) == 0 {
+func (c *condenser) mentionedOutside(n *name) bool {
+	if !c.outside {
+		c.outside = true
 		next := 0
-		for _, u := range append(c.units, unit{from: len(c.lines) + 1}) {
-			for _, l := range c.lines[next : u.from-1] {
+		for i := 0; i <= len(c.units); i++ {
+			end := len(c.lines)
+			if i < len(c.units) {
+				end = c.units[i].from - 1
+			}
+			for _, l := range c.lines[next:end] {
 				for t := l.first; t < l.last; t++ {
 					if c.tokens[t].kind == tokName {
-						c.outside[string(c.word(t))] = true
+						c.name(t).outside = true
 					}
 				}
 			}
-			next = u.to
+			if i < len(c.units) {
+				next = c.units[i].to
+			}
 		}
 	}
-	return c.outside[name]
+	return n.outside
 }
 
 // mark sets stays for the lines of one block and those below them, and reports
@@ -589,7 +646,7 @@ func (c *condenser) mark(from, to int) bool {
 			switch u := l.unit; {
 			case u != nil && !u.kept:
 				stays = stays || l.matters
-			case c.mentions(l, "__name__"): // what a script does: all of it
+			case c.mentions(l, kwDunderName): // what a script does: all of it
 				for k := j; k < l.end; k++ {
 					c.lines[k].stays = true
 				}
@@ -643,9 +700,9 @@ func (c *condenser) emit(from, to int) {
 	c.flush()
 }
 
-func (c *condenser) mentions(l *logical, word string) bool {
+func (c *condenser) mentions(l *logical, word keyword) bool {
 	for i := l.first; i < l.last; i++ {
-		if c.tokens[i].kind == tokName && string(c.word(i)) == word {
+		if c.keyword(i) == word {
 			return true
 		}
 	}
@@ -664,16 +721,9 @@ func (c *condenser) lineMatters(l *logical) bool {
 				return true
 			}
 		case tokName:
-			word := c.word(i)
-			switch string(word) {
-			case "return", "raise", "break", "continue", "yield", "while":
-				return true
-			case "import":
-				if !l.isImport { // behind something else
-					return true
-				}
-			}
-			if c.interest.Word(word) || c.words[string(word)] {
+			n := c.name(i)
+			// An import can stand behind something else.
+			if n.keyword == kwFlow || n.keyword == kwImport && !l.isImport || n.isWord() {
 				return true
 			}
 		}
@@ -685,21 +735,26 @@ func (c *condenser) lineMatters(l *logical) bool {
 func (c *condenser) rebinds(l *logical) bool {
 	from, to := 0, 0 // the tokens that are bound
 	for i := l.first; i < l.last; i++ {
-		switch word := c.word(i); {
-		case c.tokens[i].kind == tokOp && c.tokens[i].depth == 0 && string(word) == "=" && c.isAssignment(i):
-			from, to = l.first, i
-		case c.tokens[i].kind != tokName:
-		case string(word) == "for" && i <= l.first+1:
+		switch c.keyword(i) {
+		case kwFor:
+			if i <= l.first+1 {
+				from, to = i+1, l.last
+			}
+		case kwAs:
 			from, to = i+1, l.last
-		case string(word) == "as":
-			from, to = i+1, l.last
-		case string(word) == "in" && from > l.first:
-			to = i
+		case kwIn:
+			if from > l.first {
+				to = i
+			}
+		default:
+			if c.isOp(i, '=') && c.isAssignment(i) {
+				from, to = l.first, i
+			}
 		}
 	}
 	for i := from; i < to; i++ {
 		// Not in front of a dot: torch.x = y does not bind torch.
-		if c.tokens[i].kind == tokName && c.imported[string(c.word(i))] &&
+		if c.tokens[i].kind == tokName && c.name(i).imported &&
 			(i+1 == l.last || c.text[c.tokens[i+1].start] != '.') {
 			return true
 		}

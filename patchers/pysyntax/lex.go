@@ -24,6 +24,7 @@ type token struct {
 	kind       tokenKind
 	dropped    bool  // see condenser
 	depth      int16 // open brackets around the token
+	name       int32 // see condenser
 	start, end int
 }
 
