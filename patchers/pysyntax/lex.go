@@ -93,7 +93,9 @@ func (l *lexer) next() *SyntaxError {
 	start, c := l.at, l.src[l.at]
 	switch {
 	case c == ' ' || c == '\t' || c == '\f':
-		l.at++
+		for l.at++; l.at < len(l.src) && l.src[l.at] == ' '; {
+			l.at++
+		}
 	case c == '\n':
 		if len(l.brackets) == 0 {
 			l.endLine()
@@ -215,11 +217,16 @@ func (l *lexer) strBody(start int, quote []byte, format, raw bool) *SyntaxError 
 				return err
 			}
 		default:
-			l.at++
+			for l.at++; l.at < len(l.src) && !endsRun[l.src[l.at]]; {
+				l.at++
+			}
 		}
 	}
 	return unterminated
 }
+
+// endsRun tells the bytes of a string literal that can mean something.
+var endsRun = [256]bool{'"': true, '\'': true, '\\': true, '\n': true, '\r': true, '{': true}
 
 // named reports whether the brace that follows before belongs to \N{NAME}.
 func named(before []byte, raw bool) bool {
@@ -284,9 +291,19 @@ func bom(src []byte) []byte {
 }
 
 func isDigit(c byte) bool     { return '0' <= c && c <= '9' }
-func isNameStart(c byte) bool { return c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z' || c >= 0x80 }
-func isNamePart(c byte) bool  { return isNameStart(c) || isDigit(c) }
+func isNameStart(c byte) bool { return nameBytes[c] && !isDigit(c) }
+func isNamePart(c byte) bool  { return nameBytes[c] }
 func isSign(c byte) bool      { return c == '+' || c == '-' }
+
+// nameBytes tells the bytes of names. Other letters than those of ASCII have none
+// below 0x80.
+var nameBytes = func() (t [256]bool) {
+	for i := range t {
+		c := byte(i)
+		t[i] = c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z' || c >= 0x80 || isDigit(c)
+	}
+	return t
+}()
 
 // isExponent reports whether a sign may follow number, as in 1e-5.
 func isExponent(number []byte) bool {
