@@ -484,7 +484,7 @@ func (p *program) member(n int, name string, hops int) ref {
 		}
 	}
 	if file := p.ix.paths[n]; path.Base(file) == "__init__.py" {
-		if sub, ok := p.ix.find(path.Dir(file), name); ok {
+		if sub, ok := p.ix.find(parent(file), name); ok {
 			return ref{file: sub, isModule: true}
 		}
 	}

@@ -497,6 +497,9 @@ func (p *program) findCallers(all []*function) map[*function]*calls {
 		out[f] = &calls{}
 	}
 	for _, f := range all {
+		if len(f.events) == 0 {
+			continue
+		}
 		tails := map[*pysyntax.Node]bool{}
 		bodies := [][]*pysyntax.Stmt{f.statements()}
 		if f.stmt == nil {

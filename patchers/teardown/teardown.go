@@ -111,6 +111,8 @@ type analysis struct {
 
 	// By module: names that it offers, and whether they leave a group open.
 	offers map[int]map[string]bool
+
+	uses map[*function]*use // when all is parsed
 }
 
 // maxWave bounds how many files are parsed before those are forgotten again that
@@ -366,9 +368,9 @@ func (a *analysis) users(files []int) []*module {
 		seen[n] = true
 		queue = append(queue, a.importers[n]...)
 		// A package leads to what stands in its folder.
-		if dir := path.Dir(a.sources[n].path); dir != "." {
+		if dir := parent(a.sources[n].path); dir != "." {
 			if path.Base(a.sources[n].path) == "__init__.py" {
-				dir = path.Dir(dir)
+				dir = parent(dir)
 			}
 			if p, ok := a.prog.ix.files[path.Join(dir, "__init__.py")]; ok {
 				queue = append(queue, p)
@@ -399,15 +401,17 @@ func (a *analysis) words(n int) map[string]bool {
 	return out
 }
 
-// startsProcesses reports whether a file names a function that starts processes.
-func (a *analysis) startsProcesses(n int) bool {
-	s := a.sources[n]
-	if s.spawns == nil {
+// findStarters notes which of the files name a function that starts processes, where
+// that has not been asked.
+func (a *analysis) findStarters(files []int) {
+	unknown := slices.DeleteFunc(files, func(n int) bool { return a.sources[n].spawns != nil })
+	parallel(a.pass.Context, len(unknown), func(k int) error {
+		s := a.sources[unknown[k]]
 		found := false
 		a.reader.read(s.path, func(src []byte) { found = containsAny(src, spawners) })
 		s.spawns = &found
-	}
-	return *s.spawns
+		return nil
+	})
 }
 
 // nextWave returns the files that what is parsed so far makes interesting: the
@@ -436,6 +440,7 @@ func (a *analysis) nextWave() []int {
 		return nil
 	})
 	a.offers = map[int]map[string]bool{}
+	var neighbors []int // may stand between parsed files and others
 	for k, n := range parsed {
 		if offers[k] != nil {
 			a.offers[n] = offers[k]
@@ -446,10 +451,16 @@ func (a *analysis) nextWave() []int {
 			}
 		}
 		for _, j := range a.sources[n].imports {
-			used[j] = true
-			if !a.tried[j] && (a.sources[j].closes || a.startsProcesses(j)) {
-				wanted[j] = true
+			if !used[j] && !a.tried[j] {
+				neighbors = append(neighbors, j)
 			}
+			used[j] = true
+		}
+	}
+	a.findStarters(slices.Clone(neighbors))
+	for _, j := range neighbors {
+		if s := a.sources[j]; s.closes || s.spawns != nil && *s.spawns {
+			wanted[j] = true
 		}
 	}
 	candidates := map[int]bool{}
@@ -591,6 +602,7 @@ func (c *class) baseModules() []int {
 // judge looks at every process and reports what its owner leaves open.
 func (a *analysis) judge() {
 	leaking := map[*function]bool{} // workers with an open group at their end
+	a.uses = findUses(a.all)
 	workers := a.prog.workers(a.all)
 	for _, o := range workers {
 		if o.fn.class != nil && o.fn.name() != "run" && o.fn.class.isForeign() {
@@ -864,21 +876,49 @@ func (f *function) usingDecorator() *pysyntax.Node {
 	return nil
 }
 
-// isHandedOn reports whether f is an argument of a call that does not start it as a
-// process, as the tasks of a pool are.
-func (a *analysis) isHandedOn(f *function) bool {
-	for _, g := range a.all {
-		for _, events := range g.events {
+// A use is what else the tree does with a function than to start it as a process.
+type use struct {
+	handed bool // an argument of a call that does not start it
+	calls  []callSite
+}
+
+// A callSite is a statement that calls a function.
+type callSite struct {
+	in   *function
+	stmt *pysyntax.Stmt
+}
+
+// findUses returns what the functions of the tree do with each other.
+func findUses(all []*function) map[*function]*use {
+	out := map[*function]*use{}
+	of := func(f *function) *use {
+		if out[f] == nil {
+			out[f] = &use{}
+		}
+		return out[f]
+	}
+	for _, g := range all {
+		for s, events := range g.events {
 			for _, e := range events {
-				if e.kind == evHand && e.fn == f && !slices.ContainsFunc(events, func(s event) bool {
-					return s.kind == evSpawn && s.node == e.node
-				}) {
-					return true
+				switch e.kind {
+				case evCall:
+					of(e.fn).calls = append(of(e.fn).calls, callSite{g, s})
+				case evHand:
+					if !slices.ContainsFunc(events, func(s event) bool { return s.kind == evSpawn && s.node == e.node }) {
+						of(e.fn).handed = true
+					}
 				}
 			}
 		}
 	}
-	return false
+	return out
+}
+
+// isHandedOn reports whether f is an argument of a call that does not start it as a
+// process, as the tasks of a pool are.
+func (a *analysis) isHandedOn(f *function) bool {
+	u := a.uses[f]
+	return u != nil && u.handed
 }
 
 // startsMore returns the name of a function that the owner's code hands to a thread
@@ -918,22 +958,22 @@ var (
 // goesOn returns a function that calls f in its own process and uses
 // torch.distributed after that, or nil.
 func (a *analysis) goesOn(f *function) *function {
-	for _, g := range a.all {
+	u := a.uses[f]
+	if u == nil {
+		return nil
+	}
+	for _, site := range u.calls {
+		g := site.in
+		end := g.mod.size
+		if g.stmt != nil {
+			end = g.stmt.End
+		}
 		uses := func(word []byte) bool {
 			_, b := g.bindingOf(string(word))
 			return b != nil && (b.isDistributed() || b.kind == bindFrom && b.mod == "torch.distributed") || string(word) == "distributed"
 		}
-		for s, events := range g.events {
-			if !slices.ContainsFunc(events, func(e event) bool { return e.kind == evCall && e.fn == f }) {
-				continue
-			}
-			end := g.mod.size
-			if g.stmt != nil {
-				end = g.stmt.End
-			}
-			if s.End < end && pysyntax.ContainsWord(g.mod.src()[s.End:end], uses) {
-				return g
-			}
+		if site.stmt.End < end && pysyntax.ContainsWord(g.mod.src()[site.stmt.End:end], uses) {
+			return g
 		}
 	}
 	return nil
