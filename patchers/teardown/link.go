@@ -26,16 +26,17 @@ type program struct {
 
 // A module is one parsed file.
 type module struct {
-	prog  *program
-	path  string
-	file  *pysyntax.File
-	size  int       // of the file
-	sum   uint64    // checksum of the file
-	bytes []byte    // see src
-	body  *function // the statements outside any function
-	funcs []*function
-	class []*class
-	stars []star // star imports, in order
+	prog   *program
+	number int // of the source
+	path   string
+	file   *pysyntax.File
+	size   int       // of the file
+	sum    uint64    // checksum of the file
+	bytes  []byte    // see src
+	body   *function // the statements outside any function
+	funcs  []*function
+	class  []*class
+	stars  []star // star imports, in order
 
 	submodules map[string]int // by full name, where the package is no file; may be nil
 
@@ -190,7 +191,7 @@ func (f *function) statements() []*pysyntax.Stmt {
 
 // newModule builds the scopes of one file. It lets go of the file's bytes.
 func (p *program) newModule(number int, file *pysyntax.File) *module {
-	m := &module{prog: p, path: p.ix.paths[number], file: file, size: len(file.Src), sum: maphash.Bytes(p.seed, file.Src), rankConds: map[*pysyntax.Node]string{}}
+	m := &module{prog: p, number: number, path: p.ix.paths[number], file: file, size: len(file.Src), sum: maphash.Bytes(p.seed, file.Src), rankConds: map[*pysyntax.Node]string{}}
 	m.body = &function{mod: m, changed: true}
 	m.bind(m.body, nil, file.Body, 0)
 	for _, f := range m.funcs {

@@ -58,7 +58,7 @@ func run(pass *patchers.Pass) error {
 		defer p.Close()
 		parsers <- p
 	}
-	a := &analysis{pass: pass, reader: r, parsers: parsers, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}}
+	a := &analysis{pass: pass, reader: r, parsers: parsers, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}, offers: map[int]map[string]bool{}, changed: map[int]bool{}, used: make([]bool, len(sources))}
 	if err := a.parse(); err != nil {
 		return err
 	}
@@ -109,8 +109,15 @@ type analysis struct {
 	importers [][]int     // by source, the sources that import it
 	all       []*function // of the parsed modules, by path and offset
 
-	// By module: names that it offers, and whether they leave a group open.
+	// By number of a parsed file: names that it offers, and whether they leave a group
+	// open.
 	offers map[int]map[string]bool
+
+	// What has changed since nextWave was called last: the parsed files that can offer
+	// other names now, and what it knew then.
+	changed map[int]bool
+	used    []bool          // by source: imported by a parsed file
+	closers map[string]bool // see program
 
 	uses map[*function]*use // when all is parsed
 }
@@ -253,7 +260,11 @@ func readPython(ctx context.Context, p *pysyntax.Parser, src []byte, interest *p
 // link brings events and summaries up to date after files were parsed.
 func (a *analysis) link(parsed []int) error {
 	a.collect()
-	if err := a.find(a.users(parsed)); err != nil {
+	users := a.users(parsed)
+	for _, m := range users {
+		a.changed[m.number] = true
+	}
+	if err := a.find(users); err != nil {
 		return err
 	}
 	// A method of an unknown object destroys if it is named like one that does. A
@@ -262,10 +273,15 @@ func (a *analysis) link(parsed []int) error {
 	a.prog.forgetGuess()
 	a.prog.summarize(a.all)
 	closers := findClosers(a.all)
+	if !maps.Equal(closers, a.closers) {
+		for n := range a.prog.modules {
+			a.changed[n] = true
+		}
+	}
 	if len(closers) == 0 {
 		return nil
 	}
-	var users []*module
+	users = users[:0]
 	fresh := slices.DeleteFunc(slices.Collect(maps.Keys(closers)), func(name string) bool { return a.prog.sought[name] })
 	for i := range a.sources {
 		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(fresh, func(name string) bool { return strings.Contains(m.file.Kept(), name) }) {
@@ -296,9 +312,12 @@ func (a *analysis) collect() {
 // forget drops the modules that do nothing to a process group and hand on no name
 // that does, as far as is known. A name that is new to them brings them back.
 func (a *analysis) forget() {
-	for n, m := range a.prog.modules {
+	for n := range a.changed {
+		m := a.prog.modules[n]
 		if path.Base(m.path) != "conftest.py" && len(m.stars) == 0 && !m.matters() && !m.offersAny() {
 			delete(a.prog.modules, n)
+			delete(a.offers, n)
+			delete(a.changed, n)
 		}
 	}
 	a.collect()
@@ -404,7 +423,7 @@ func (a *analysis) words(n int) map[string]bool {
 // findStarters notes which of the files name a function that starts processes, where
 // that has not been asked.
 func (a *analysis) findStarters(files []int) {
-	unknown := slices.DeleteFunc(files, func(n int) bool { return a.sources[n].spawns != nil })
+	unknown := slices.DeleteFunc(slices.Clone(files), func(n int) bool { return a.sources[n].spawns != nil })
 	parallel(a.pass.Context, len(unknown), func(k int) error {
 		s := a.sources[unknown[k]]
 		found := false
@@ -420,12 +439,12 @@ func (a *analysis) findStarters(files []int) {
 // to look for in them.
 func (a *analysis) nextWave() []int {
 	wanted := map[int]bool{}
-	used := make([]bool, len(a.sources)) // imported by a parsed file
-	parsed := slices.Sorted(maps.Keys(a.prog.modules))
-	offers := make([]map[string]bool, len(parsed))
-	bases := make([][]int, len(parsed))
-	parallel(a.pass.Context, len(parsed), func(k int) error {
-		m := a.prog.modules[parsed[k]]
+	candidates := map[int]bool{} // for which there may be more to look for
+	changed := slices.Sorted(maps.Keys(a.changed))
+	offers := make([]map[string]bool, len(changed))
+	bases := make([][]int, len(changed))
+	parallel(a.pass.Context, len(changed), func(k int) error {
+		m := a.prog.modules[changed[k]]
 		m.offers(maxHops, func(name string, opens bool) {
 			if offers[k] == nil {
 				offers[k] = map[string]bool{}
@@ -439,38 +458,47 @@ func (a *analysis) nextWave() []int {
 		}
 		return nil
 	})
-	a.offers = map[int]map[string]bool{}
-	var neighbors []int // may stand between parsed files and others
-	for k, n := range parsed {
-		if offers[k] != nil {
+	for k, n := range changed {
+		if !maps.Equal(offers[k], a.offers[n]) {
 			a.offers[n] = offers[k]
+			for _, i := range a.importers[n] {
+				candidates[i] = true
+			}
 		}
 		for _, j := range bases[k] {
 			if !a.tried[j] {
 				wanted[j] = true
 			}
 		}
+	}
+	clear(a.changed)
+
+	used := make([]bool, len(a.sources))
+	var neighbors []int // may stand between parsed files and others
+	for n := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
-			if !used[j] && !a.tried[j] {
-				neighbors = append(neighbors, j)
+			if used[j] {
+				continue
 			}
 			used[j] = true
+			if !a.tried[j] {
+				neighbors = append(neighbors, j)
+			}
+			if !a.used[j] {
+				candidates[j] = true
+			}
 		}
 	}
-	a.findStarters(slices.Clone(neighbors))
+	a.used = used
+	a.findStarters(neighbors)
 	for _, j := range neighbors {
 		if s := a.sources[j]; s.closes || s.spawns != nil && *s.spawns {
 			wanted[j] = true
 		}
 	}
-	candidates := map[int]bool{}
-	for n := range a.offers {
-		for _, i := range a.importers[n] {
-			candidates[i] = true
-		}
-	}
-	if len(a.prog.closers) > 0 {
-		for _, n := range parsed {
+	if !maps.Equal(a.closers, a.prog.closers) {
+		a.closers = a.prog.closers
+		for n := range a.prog.modules {
 			candidates[n] = true
 		}
 	}
