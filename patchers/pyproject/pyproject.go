@@ -60,11 +60,15 @@ func run(pass *patchers.Pass) error {
 		if !isTestModule(name) {
 			continue
 		}
+		rules := r.above(path.Dir(name))
+		if distributed[rules] && !pass.Wants("pytest/uncallable") {
+			continue // nothing more to learn of it
+		}
 		src, err := fs.ReadFile(pass.Tree.FS, name)
 		if err != nil || !isDistributed(src) {
 			continue // a file that cannot be read is package teardown's to report
 		}
-		distributed[r.above(path.Dir(name))] = true
+		distributed[rules] = true
 		if pass.Wants("pytest/uncallable") {
 			if err := s.judgeModule(name, src); err != nil {
 				return err

@@ -38,23 +38,27 @@ type source struct {
 type index struct {
 	paths  []string
 	files  map[string]int  // path → number of the source
-	tops   map[string]bool // first components of module names
+	tops   map[string][]string // first components of module names → folders in which they stand
 	hasSrc map[string]bool // folders with a folder src
 }
 
 func newIndex(paths []string) *index {
-	ix := &index{paths: paths, files: make(map[string]int, len(paths)), tops: map[string]bool{}, hasSrc: map[string]bool{}}
+	ix := &index{paths: paths, files: make(map[string]int, len(paths)), tops: map[string][]string{}, hasSrc: map[string]bool{}}
 	for i, p := range paths {
 		ix.files[p] = i
+		in := "."
 		for rest := strings.TrimSuffix(p, ".py"); ; {
 			dir, tail, more := strings.Cut(rest, "/")
-			ix.tops[dir] = true
+			if dirs := ix.tops[dir]; len(dirs) == 0 || dirs[len(dirs)-1] != in {
+				ix.tops[dir] = append(dirs, in)
+			}
 			if !more {
 				break
 			}
 			if dir == "src" {
 				ix.hasSrc[parent(strings.TrimSuffix(p[:len(p)-len(".py")-len(tail)], "/"))] = true
 			}
+			in = p[:len(p)-len(".py")-len(tail)-1]
 			rest = tail
 		}
 	}
@@ -73,7 +77,7 @@ func parent(p string) string {
 // tree's, or the name is relative.
 func (ix *index) mayHold(name []byte) bool {
 	top, _, _ := bytes.Cut(name, []byte("."))
-	return len(top) == 0 || ix.tops[string(top)]
+	return len(top) == 0 || len(ix.tops[string(top)]) > 0
 }
 
 // find returns the file of the module dotted below the folder dir, and whether
@@ -121,15 +125,23 @@ func (ix *index) resolve(from, name string) (int, bool) {
 		return ix.find(dir, rel)
 	}
 	top, _, _ := strings.Cut(name, ".")
-	if !ix.tops[top] {
+	tops := ix.tops[top]
+	if len(tops) == 0 {
 		return 0, false
 	}
+	find := func(dir string) (int, bool) {
+		if len(tops) <= fewTops && !slices.Contains(tops, dir) {
+			return 0, false
+		}
+		i, ok := ix.find(dir, name)
+		return i, ok && !ix.isLibrary(i, top)
+	}
 	for {
-		if i, ok := ix.find(dir, name); ok && !ix.isLibrary(i, top) {
+		if i, ok := find(dir); ok {
 			return i, true
 		}
 		if ix.hasSrc[dir] {
-			if i, ok := ix.find(path.Join(dir, "src"), name); ok && !ix.isLibrary(i, top) {
+			if i, ok := find(path.Join(dir, "src")); ok {
 				return i, true
 			}
 		}
@@ -139,6 +151,9 @@ func (ix *index) resolve(from, name string) (int, bool) {
 		dir = parent(dir)
 	}
 }
+
+// fewTops is how many folders are looked through faster than a file is looked up.
+const fewTops = 16
 
 // isLibrary reports whether a file that a module name leads to is the library of
 // that name itself, checked out here: PyTorch's own tree defines

@@ -75,8 +75,19 @@ func check(path string, old, new []byte) error {
 	if !strings.HasSuffix(path, ".py") {
 		return nil
 	}
-	p := pysyntax.NewParser()
-	defer p.Close()
+	var p *pysyntax.Parser
+	select {
+	case p = <-checkers:
+	default:
+		p = pysyntax.NewParser()
+	}
+	defer func() {
+		select {
+		case checkers <- p:
+		default:
+			p.Close()
+		}
+	}()
 	err := checkPython(p, new)
 	if err == nil {
 		return nil
@@ -86,6 +97,9 @@ func check(path string, old, new []byte) error {
 	}
 	return err
 }
+
+// checkers are parsers that check has made and that are free.
+var checkers = make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
 
 func checkPython(p *pysyntax.Parser, src []byte) error {
 	err := p.Check(context.Background(), src)
