@@ -385,15 +385,14 @@ func (c *condenser) spread() {
 }
 
 // isFormat reports whether a string literal is an f-string or a t-string.
-func (c *condenser) isFormat(t int) bool {
-	text := c.word(t)
-	return bytes.ContainsAny(text[:bytes.IndexAny(text, `"'`)], "fFtT")
+func isFormat(literal []byte) bool {
+	return bytes.ContainsAny(literal[:bytes.IndexAny(literal, `"'`)], "fFtT")
 }
 
 // stringMatters reports whether a string holds calls that may matter.
 func (c *condenser) stringMatters(t int) bool {
 	text := c.word(t)
-	if !c.isFormat(t) || bytes.IndexByte(text, '(') < 0 {
+	if !isFormat(text) || bytes.IndexByte(text, '(') < 0 {
 		return false
 	}
 	return ContainsWord(text, c.isWord)
@@ -424,7 +423,7 @@ func (c *condenser) findStaying() {
 			case token.dropped:
 			case token.kind == tokName:
 				c.name(t).used = true
-			case token.kind == tokString && c.isFormat(t):
+			case token.kind == tokString && isFormat(c.word(t)):
 				ContainsWord(c.word(t), func(word []byte) bool {
 					number, _, _ := c.names.find(word)
 					c.names.list[number].used = number != 0

@@ -20,6 +20,7 @@ type Parser struct {
 	grammar   grammar
 	tokens    []token   // kept for their memory
 	condenser condenser // likewise
+	plain     []byte    // likewise
 }
 
 // NewParser returns a parser, which must be closed.
@@ -53,11 +54,15 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest
 	return f, nil
 }
 
-// Check reports what is wrong with a file, as the error of Parse, for a third of
+// Check reports what is wrong with a file, as the error of Parse, for a fraction of
 // its time.
 func (p *Parser) Check(ctx context.Context, src []byte) error {
-	return p.read(src, func(text []byte, _ []token) error {
-		_, err := p.grammar.read(ctx, text, false)
+	return p.read(src, func(text []byte, tokens []token) error {
+		p.plain = plain(p.plain[:0], text, tokens)
+		_, err := p.grammar.read(ctx, p.plain, false)
+		if _, bad := err.(*SyntaxError); bad {
+			_, err = p.grammar.read(ctx, text, false) // says where
+		}
 		return err
 	})
 }
