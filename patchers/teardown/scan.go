@@ -22,6 +22,7 @@ import (
 // is parsed.
 type source struct {
 	path    string
+	size    int   // in bytes
 	imports []int // files of the tree that it imports, as far as can be told from the text
 	opens   bool  // names a function that opens a process group
 	closes  bool  // names the function that destroys one
@@ -37,9 +38,9 @@ type source struct {
 // An index finds the files of a tree by module name.
 type index struct {
 	paths  []string
-	files  map[string]int  // path → number of the source
+	files  map[string]int      // path → number of the source
 	tops   map[string][]string // first components of module names → folders in which they stand
-	hasSrc map[string]bool // folders with a folder src
+	hasSrc map[string]bool     // folders with a folder src
 }
 
 func newIndex(paths []string) *index {
@@ -209,7 +210,19 @@ func names(src []byte, word string, rare byte) bool {
 	return false
 }
 
-var spawners = [][]byte{[]byte("spawn("), []byte("Process("), []byte("start_processes("), []byte("elastic_launch("), []byte("launch_agent(")}
+// startsProcesses reports whether the text calls a function that has the name of one
+// that starts processes.
+func startsProcesses(src []byte) bool {
+	for at := range places(src, "(", '(') {
+		name := src[:at]
+		switch {
+		case bytes.HasSuffix(name, []byte("spawn")), bytes.HasSuffix(name, []byte("Process")), bytes.HasSuffix(name, []byte("start_processes")),
+			bytes.HasSuffix(name, []byte("elastic_launch")), bytes.HasSuffix(name, []byte("launch_agent")):
+			return true
+		}
+	}
+	return false
+}
 
 // basicWords are the names without which no function does anything to process
 // groups, nor leads to one that does.
@@ -264,6 +277,7 @@ func scan(ctx context.Context, tree patchers.Tree, r *reader) ([]*source, *index
 		s := &source{path: paths[i]}
 		sources[i] = s
 		s.err = r.read(s.path, func(src []byte) {
+			s.size = len(src)
 			s.search(src)
 			importedModules(src, func(name []byte) {
 				if !ix.mayHold(name) {

@@ -2,6 +2,7 @@ package teardown
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -121,6 +122,7 @@ type analysis struct {
 	tried   map[int]bool // numbers of the sources that were parsed, or could not be
 
 	importers [][]int     // by source, the sources that import it
+	packages  []int       // by source, the __init__.py of the package that it is in, or -1
 	all       []*function // of the parsed modules, by path and offset
 
 	// By number of a parsed file: names that it offers, and whether they leave a group
@@ -144,7 +146,9 @@ const maxWave = 400
 // those that use what such a file offers, until there are no more.
 func (a *analysis) parse() error {
 	a.importers = make([][]int, len(a.sources))
+	a.packages = make([]int, len(a.sources))
 	for i, s := range a.sources {
+		a.packages[i] = a.packageOf(s.path)
 		for _, j := range s.imports {
 			a.importers[j] = append(a.importers[j], i)
 		}
@@ -174,6 +178,22 @@ func (a *analysis) parse() error {
 		wave, last = last[:min(len(last), maxWave)], last[min(len(last), maxWave):]
 	}
 	return nil
+}
+
+// packageOf returns the number of the __init__.py of the package that a file is in, or
+// -1. That of a package's own is that of the one around it.
+func (a *analysis) packageOf(file string) int {
+	dir := parent(file)
+	if dir == "." {
+		return -1
+	}
+	if path.Base(file) == "__init__.py" {
+		dir = parent(dir)
+	}
+	if n, ok := a.prog.ix.files[path.Join(dir, "__init__.py")]; ok {
+		return n
+	}
+	return -1
 }
 
 // entryPoint is "name = package.module:function", as pyproject.toml, setup.cfg
@@ -209,7 +229,13 @@ func (a *analysis) entryPoints() map[*module][]*function {
 func (a *analysis) parseAll(wave []int) error {
 	modules := make([]*module, len(wave))
 	failed := make([]*patchers.Finding, len(wave))
-	err := parallel(a.pass.Context, len(wave), func(i int) error {
+	order := make([]int, len(wave)) // the largest first, so that all end at one time
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(a.sources[wave[j]].size, a.sources[wave[i]].size) })
+	err := parallel(a.pass.Context, len(wave), func(k int) error {
+		i := order[k]
 		n := wave[i]
 		s := a.sources[n]
 		words := a.words(n)
@@ -390,29 +416,24 @@ func (a *analysis) find(modules []*module) error {
 // users returns the parsed modules in which a name can lead to one of the files:
 // those files, and all that import them at any distance.
 func (a *analysis) users(files []int) []*module {
-	seen := map[int]bool{}
+	seen := make([]bool, len(a.sources))
 	queue := slices.Clone(files)
 	for len(queue) > 0 {
-		n := queue[0]
-		queue = queue[1:]
+		n := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
 		if seen[n] {
 			continue
 		}
 		seen[n] = true
 		queue = append(queue, a.importers[n]...)
 		// A package leads to what stands in its folder.
-		if dir := parent(a.sources[n].path); dir != "." {
-			if path.Base(a.sources[n].path) == "__init__.py" {
-				dir = parent(dir)
-			}
-			if p, ok := a.prog.ix.files[path.Join(dir, "__init__.py")]; ok {
-				queue = append(queue, p)
-			}
+		if p := a.packages[n]; p >= 0 {
+			queue = append(queue, p)
 		}
 	}
 	var out []*module
-	for _, n := range slices.Sorted(maps.Keys(seen)) {
-		if m := a.prog.modules[n]; m != nil {
+	for n, is := range seen {
+		if m := a.prog.modules[n]; is && m != nil {
 			out = append(out, m)
 		}
 	}
@@ -441,7 +462,7 @@ func (a *analysis) findStarters(files []int) {
 	parallel(a.pass.Context, len(unknown), func(k int) error {
 		s := a.sources[unknown[k]]
 		found := false
-		a.reader.read(s.path, func(src []byte) { found = containsAny(src, spawners) })
+		a.reader.read(s.path, func(src []byte) { found = startsProcesses(src) })
 		s.spawns = &found
 		return nil
 	})
