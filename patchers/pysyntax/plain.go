@@ -5,9 +5,10 @@ import "bytes"
 // plain appends to buf a shorter text that the grammar takes if it takes text: it has
 // neither comments nor blank lines, and one letter stands for a name, for a chain such
 // as "a.b(c, d=1)[0]", and for a bracket in which nothing stands but these, literals
-// and operators between them. What is left out is Python. Everything else is there.
+// and operators between them. Of lines that have become the same, one stands for those
+// that follow it. What is left out is Python; everything else is there.
 func plain(buf, text []byte, tokens []token) []byte {
-	p := plainer{text: text, out: buf}
+	p := plainer{text: text, out: buf, last: len(buf)}
 	for i := 0; i < len(tokens); i++ {
 		if tokens[i].kind == tokComment {
 			continue
@@ -26,6 +27,7 @@ type plainer struct {
 	out  []byte
 	open []bracket // the line itself, and the brackets around the token at hand
 	gap  bool      // there is white space in front of it
+	last int       // offset in out of the line before
 }
 
 // A bracket is an open bracket and what stands in it so far.
@@ -51,6 +53,7 @@ type bracket struct {
 
 // line writes down a logical line.
 func (p *plainer) line(tokens []token) {
+	at := len(p.out)
 	start := tokens[0].start
 	p.out = append(p.out, p.text[lineStart(p.text, start):start]...)
 	whole := hasOwnBrackets(p.text[start:tokens[0].end])
@@ -68,6 +71,11 @@ func (p *plainer) line(tokens []token) {
 		}
 	}
 	p.out = append(p.out, '\n')
+	if this := p.out[at:]; bytes.Equal(this, p.out[p.last:at]) && !bytes.HasSuffix(this, []byte(":\n")) {
+		p.out = p.out[:at]
+	} else {
+		p.last = at
+	}
 }
 
 // hasOwnBrackets reports whether a statement that begins with the word can have
@@ -98,7 +106,11 @@ func (p *plainer) token(t token) {
 	case t.kind == tokName && isKeyword(word):
 		p.strange(b, word)
 	case t.kind == tokName && b.dot && !isConstant(word):
-		p.out = p.out[:b.dotAt]
+		if last := p.out[b.dotAt-1]; isNamePart(last) || last == '\'' {
+			p.out = p.out[:b.dotAt]
+		} else { // a bracket, which cannot be assigned to
+			p.emit(nameAtom)
+		}
 		b.dot, b.atom, b.isStr, b.isTarget = false, true, false, true
 	case t.kind == tokString && b.isStr && b.atom:
 	case t.kind == tokName && !isConstant(word):

@@ -21,6 +21,8 @@ func TestPlain(t *testing.T) {
 		{"log(f'{a.b(c)}', d.e)\n", "a(f'{a.b(c)}', a)\n"},
 		{"x: List[int] = g(\n    1,\n)\n", "a: a = a\n"},
 		{"(a.b, [c, d]) = e\n", "a = a\n"},
+		{"if a:\n  b = c\n  d = e(f)\n  g()\ng()\nif a: b\nfor a in b:\n  c\n", "if a:\n  a = a\n  a\na\nif a: a\nfor a in a:\n  a\n"},
+		{"g(a, f'{b}').c = d\n", "a(a, f'{b}').a = a\n"},
 		{"f(x := a.b)\n", "a(a := a)\n"},
 	} {
 		src := []byte(test.text)
