@@ -6,17 +6,33 @@ import "strings"
 // the node where it found it. Expressions without a call are taken from the text
 // alone.
 type converter struct {
-	text  string // names are parts of it, and cost no memory of their own
-	nodes []flatNode
-	at    int          // the node at hand
-	err   *SyntaxError // the first
+	text string // names are parts of it, and cost no memory of their own
+	flat []flatNode
+	at   int          // the node at hand
+	err  *SyntaxError // the first
+
+	stmts  slab[Stmt]
+	blocks slab[Block]
+	nodes  slab[Node]
+}
+
+// A slab hands out values of a tree, which is kept or dropped as a whole: one by one,
+// they cost the collector much more.
+type slab[T any] []T
+
+func (s *slab[T]) add(v T) *T {
+	if len(*s) == cap(*s) {
+		*s = make([]T, 0, 32)
+	}
+	*s = append(*s, v)
+	return &(*s)[len(*s)-1]
 }
 
 // each calls f at each child of the node at hand in turn.
 func (c *converter) each(f func(sym symbol, at Span)) {
 	parent := c.at
-	for c.at++; c.at < int(c.nodes[parent].after); c.at = int(c.nodes[c.at].after) {
-		n := &c.nodes[c.at]
+	for c.at++; c.at < int(c.flat[parent].after); c.at = int(c.flat[c.at].after) {
+		n := &c.flat[c.at]
 		f(symbol(n.symbol), Span{int(n.start), int(n.end)})
 	}
 	c.at = parent
@@ -52,7 +68,7 @@ func (c *converter) block(depth int) []*Stmt {
 var undefined Definition
 
 func (c *converter) stmt(sym symbol, at Span, depth int) *Stmt {
-	s := &Stmt{Span: at, Header: at.Start, Definition: &undefined}
+	s := c.stmts.add(Stmt{Span: at, Header: at.Start, Definition: &undefined})
 	switch sym {
 	case symImport, symImportFrom, symFuture, symDecorated, symFunction, symClass:
 		s.Definition = &Definition{}
@@ -235,7 +251,7 @@ func (c *converter) params(depth int) []Param {
 
 // suite converts the block that the cursor stands on.
 func (c *converter) suite(clause Clause, at Span, depth int) *Block {
-	return &Block{Span: at, Clause: clause, Body: c.block(depth + 1)}
+	return c.blocks.add(Block{Span: at, Clause: clause, Body: c.block(depth + 1)})
 }
 
 func (c *converter) compound(s *Stmt, sym symbol, depth int) {
@@ -278,7 +294,7 @@ func (c *converter) compound(s *Stmt, sym symbol, depth int) {
 
 // clause converts an elif, else, except or finally.
 func (c *converter) clause(clause Clause, at Span, depth int) *Block {
-	b := &Block{Span: at, Clause: clause}
+	b := c.blocks.add(Block{Span: at, Clause: clause})
 	var head []*Node
 	c.each(func(sym symbol, at Span) {
 		switch sym {
@@ -307,7 +323,7 @@ func (c *converter) cases(s *Stmt, depth int) {
 // caseBlock converts a case of a match statement. Its patterns hold no calls
 // that run (Point(x=0) only looks like one) and are left out.
 func (c *converter) caseBlock(depth int) *Block {
-	b := &Block{Clause: Case}
+	b := c.blocks.add(Block{Clause: Case})
 	c.each(func(sym symbol, at Span) {
 		if sym == symBlock {
 			b.Span = at
@@ -328,7 +344,7 @@ func (c *converter) withItems(s *Stmt, depth int) {
 				c.each(func(sym symbol, at Span) {
 					switch sym {
 					case symAsTarget:
-						s.Targets = append(s.Targets, dotted(c.text, at))
+						s.Targets = append(s.Targets, c.dotted(at))
 					default:
 						s.Exprs = append(s.Exprs, c.expr(sym, at, depth+1))
 					}
@@ -352,23 +368,22 @@ func (c *converter) exprs(depth int) []*Node {
 }
 
 func (c *converter) expr(sym symbol, at Span, depth int) *Node {
-	opaque := &Node{Span: at}
 	if c.tooDeep(depth, at) {
-		return opaque
+		return c.nodes.add(Node{Span: at})
 	}
 	text := c.text[at.Start:at.End]
 	switch sym {
 	case symIdentifier, symDottedName:
-		return dotted(c.text, at)
+		return c.dotted(at)
 	case symString:
 		if s, ok := plainString(text); ok {
-			return &Node{Span: at, Kind: String, Name: s}
+			return c.nodes.add(Node{Span: at, Kind: String, Name: s})
 		}
 	case symAttribute:
-		if n := dotted(c.text, at); n.Kind != Opaque {
+		if n := c.dotted(at); n.Kind != Opaque {
 			return n
 		}
-		n := &Node{Span: at, Kind: Attr}
+		n := c.nodes.add(Node{Span: at, Kind: Attr})
 		c.each(func(sym symbol, at Span) {
 			switch {
 			case n.X == nil:
@@ -378,11 +393,11 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 			}
 		})
 		if n.X == nil || n.Name == "" {
-			return opaque
+			return c.nodes.add(Node{Span: at})
 		}
 		return n
 	case symCall:
-		n := &Node{Span: at, Kind: Call}
+		n := c.nodes.add(Node{Span: at, Kind: Call})
 		c.each(func(sym symbol, at Span) {
 			switch {
 			case sym == symArguments:
@@ -394,11 +409,11 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 			}
 		})
 		if n.X == nil {
-			return opaque
+			return c.nodes.add(Node{Span: at})
 		}
 		return n
 	case symLambda:
-		n := &Node{Span: at, Kind: Lambda}
+		n := c.nodes.add(Node{Span: at, Kind: Lambda})
 		body := false
 		c.each(func(sym symbol, at Span) {
 			switch {
@@ -410,7 +425,7 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 		})
 		return n
 	case symAwait:
-		n := &Node{Span: at, Kind: Await}
+		n := c.nodes.add(Node{Span: at, Kind: Await})
 		c.each(func(sym symbol, at Span) {
 			n.X = c.expr(sym, at, depth+1)
 		})
@@ -423,8 +438,9 @@ func (c *converter) expr(sym symbol, at Span, depth int) *Node {
 		if inner != nil {
 			return inner
 		}
-		return opaque
+		return c.nodes.add(Node{Span: at})
 	}
+	opaque := c.nodes.add(Node{Span: at})
 	if strings.IndexByte(text, '(') >= 0 {
 		c.each(func(sym symbol, at Span) {
 			if sym == symColon || sym == symEquals || sym == symType {
@@ -471,7 +487,8 @@ func (c *converter) args(depth int) []Arg {
 
 // dotted makes a chain of names of the text at, or an opaque node if it is
 // anything else.
-func dotted(text string, at Span) *Node {
+func (c *converter) dotted(at Span) *Node {
+	text := c.text
 	var n *Node
 	for i := at.Start; ; {
 		from := i
@@ -479,19 +496,19 @@ func dotted(text string, at Span) *Node {
 			i++
 		}
 		if i == from || isDigit(text[from]) {
-			return &Node{Span: at}
+			return c.nodes.add(Node{Span: at})
 		}
 		name := text[from:i]
 		if n == nil {
-			n = &Node{Span: Span{from, i}, Kind: Name, Name: name}
+			n = c.nodes.add(Node{Span: Span{from, i}, Kind: Name, Name: name})
 		} else {
-			n = &Node{Span: Span{at.Start, i}, Kind: Attr, Name: name, X: n}
+			n = c.nodes.add(Node{Span: Span{at.Start, i}, Kind: Attr, Name: name, X: n})
 		}
 		if i == at.End {
 			return n
 		}
 		if text[i] != '.' {
-			return &Node{Span: at}
+			return c.nodes.add(Node{Span: at})
 		}
 		i++
 	}

@@ -119,7 +119,7 @@ func (p *Parser) parse(ctx context.Context, src, text []byte, tokens []token, in
 		return nil, fmt.Errorf("parsing Python: %w", err)
 	}
 	read := string(short.text)
-	c := converter{text: read, nodes: nodes}
+	c := converter{text: read, flat: nodes}
 	body := c.block(0)
 	if c.err != nil {
 		return nil, &SyntaxError{short.start(c.err.Offset), c.err.Message}
