@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -62,12 +63,12 @@ func (t treeFS) Stat(name string) (fs.FileInfo, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
 	}
-	return t.root.Stat(name)
+	return t.folders.stat(t.root, name)
 }
 
-// maxFolders is how many folders are kept open. Files are read in the order of
-// their paths, by a few goroutines, so few are in use at a time.
-const maxFolders = 16
+// maxFolders is how many folders are kept open. A system that lets a process open few
+// files lets it open 256 (macOS).
+const maxFolders = 64
 
 // A folders opens files by way of their folders, which it keeps open: os.Root opens
 // each folder on the way to a file anew.
@@ -80,6 +81,18 @@ type folders struct {
 type folder struct {
 	name string   // "" in a free place
 	root *os.Root // nil there
+}
+
+// stat describes the file name below root, as openFile finds it.
+func (o *folders) stat(root *os.Root, name string) (fs.FileInfo, error) {
+	if dir, base := path.Split(name); dir != "" {
+		if r := o.folder(root, dir[:len(dir)-1]); r != nil {
+			if info, err := r.Stat(base); err == nil || errors.Is(err, fs.ErrNotExist) {
+				return info, err
+			}
+		}
+	}
+	return root.Stat(name)
 }
 
 // openFile opens the file name below root. What its folder alone cannot open is
@@ -101,12 +114,19 @@ func (o *folders) openFile(root *os.Root, name string, flag int) (*os.File, erro
 func (o *folders) folder(root *os.Root, name string) *os.Root {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, have := range o.open {
-		if have.name == name {
-			return have.root
+	if r := o.find(name); r != nil {
+		return r
+	}
+	var r *os.Root
+	var err error = fs.ErrNotExist
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		if above := o.find(name[:i]); above != nil {
+			r, err = above.OpenRoot(name[i+1:])
 		}
 	}
-	r, err := root.OpenRoot(name)
+	if err != nil {
+		r, err = root.OpenRoot(name)
+	}
 	if err != nil {
 		return nil
 	}
@@ -116,6 +136,16 @@ func (o *folders) folder(root *os.Root, name string) *os.Root {
 	o.open[o.next] = folder{name, r}
 	o.next = (o.next + 1) % maxFolders
 	return r
+}
+
+// find returns a folder that is open, or nil.
+func (o *folders) find(name string) *os.Root {
+	for i := range o.open {
+		if o.open[i].name == name {
+			return o.open[i].root
+		}
+	}
+	return nil
 }
 
 // close closes all folders.
