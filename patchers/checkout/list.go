@@ -49,7 +49,7 @@ func (c *Checkout) Tree(ctx context.Context, scope []string) (patchers.Tree, err
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var files []string
-	for _, p := range scope {
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(scope))) {
 		info, err := c.tree.lstat(p)
 		switch {
 		case err != nil:
