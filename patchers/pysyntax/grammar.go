@@ -5,6 +5,7 @@ package pysyntax
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -67,7 +68,7 @@ func (g *grammar) read(ctx context.Context, text []byte, wantNodes bool) ([]flat
 	case C.READ_ERROR:
 		return nil, &SyntaxError{int(g.c.error_at), "not valid Python, or newer than the grammar of this tool"}
 	case C.READ_CANCELLED:
-		return nil, ctx.Err()
+		return nil, cmp.Or(ctx.Err(), errors.New("the grammar gave up"))
 	case C.READ_NO_MEMORY:
 		return nil, errors.New("out of memory")
 	}

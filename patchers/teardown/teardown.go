@@ -48,18 +48,11 @@ func code(name string, fixable bool, summary string) patchers.Code {
 }
 
 func run(pass *patchers.Pass) error {
-	r := &reader{fsys: pass.Tree.FS}
-	sources, ix, err := scan(pass.Context, pass.Tree, r)
+	a, err := newAnalysis(pass)
 	if err != nil {
 		return err
 	}
-	parsers := make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0))
-	for range cap(parsers) {
-		p := pysyntax.NewParser()
-		defer p.Close()
-		parsers <- p
-	}
-	a := &analysis{pass: pass, reader: r, parsers: parsers, sources: sources, prog: &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()}, tried: map[int]bool{}, offers: map[int]map[string]bool{}, changed: map[int]bool{}, used: make([]bool, len(sources))}
+	defer a.close()
 	if err := a.parse(); err != nil {
 		return err
 	}
@@ -68,6 +61,30 @@ func run(pass *patchers.Pass) error {
 		return fmt.Errorf("%s changed while it was read", p)
 	}
 	return nil
+}
+
+// newAnalysis searches the files of the tree. The analysis must be closed.
+func newAnalysis(pass *patchers.Pass) (*analysis, error) {
+	r := &reader{fsys: pass.Tree.FS}
+	sources, ix, err := scan(pass.Context, pass.Tree, r)
+	if err != nil {
+		return nil, err
+	}
+	a := &analysis{
+		pass: pass, reader: r, parsers: make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0)), sources: sources,
+		prog:  &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()},
+		tried: map[int]bool{}, offers: map[int]map[string]bool{}, changed: map[int]bool{}, used: make([]bool, len(sources)),
+	}
+	for range cap(a.parsers) {
+		a.parsers <- pysyntax.NewParser()
+	}
+	return a, nil
+}
+
+func (a *analysis) close() {
+	for range cap(a.parsers) {
+		(<-a.parsers).Close()
+	}
 }
 
 // check judges a file that repairs made: it must still be Python. What was left
@@ -132,7 +149,7 @@ type analysis struct {
 	// What has changed since nextWave was called last: the parsed files that can offer
 	// other names now, and what it knew then.
 	changed map[int]bool
-	used    []bool          // by source: imported by a parsed file
+	used    []bool          // by source: imported by a parsed file, at any distance
 	closers map[string]bool // see program
 
 	uses map[*function]*use // when all is parsed
@@ -458,7 +475,7 @@ func (a *analysis) words(n int) map[string]bool {
 // findStarters notes which of the files name a function that starts processes, where
 // that has not been asked.
 func (a *analysis) findStarters(files []int) {
-	unknown := slices.DeleteFunc(slices.Clone(files), func(n int) bool { return a.sources[n].spawns != nil })
+	unknown := slices.DeleteFunc(slices.Clone(files), func(n int) bool { return a.sources[n].spawns != nil || a.tried[n] })
 	parallel(a.pass.Context, len(unknown), func(k int) error {
 		s := a.sources[unknown[k]]
 		found := false
@@ -509,25 +526,36 @@ func (a *analysis) nextWave() []int {
 	clear(a.changed)
 
 	used := make([]bool, len(a.sources))
-	var neighbors []int // may stand between parsed files and others
+	var queue, neighbors []int // files that parsed ones import: at any distance, and directly
 	for n := range a.prog.modules {
 		for _, j := range a.sources[n].imports {
-			if used[j] {
-				continue
-			}
-			used[j] = true
-			if !a.tried[j] {
+			if !used[j] {
+				used[j] = true
 				neighbors = append(neighbors, j)
 			}
-			if !a.used[j] {
-				candidates[j] = true
+		}
+	}
+	queue = slices.Clone(neighbors)
+	for len(queue) > 0 {
+		j := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if !a.tried[j] && a.sources[j].closes {
+			wanted[j] = true
+		}
+		if !a.used[j] {
+			candidates[j] = true
+		}
+		for _, k := range a.sources[j].imports {
+			if !used[k] {
+				used[k] = true
+				queue = append(queue, k)
 			}
 		}
 	}
 	a.used = used
 	a.findStarters(neighbors)
 	for _, j := range neighbors {
-		if s := a.sources[j]; s.closes || s.spawns != nil && *s.spawns {
+		if spawns := a.sources[j].spawns; spawns != nil && *spawns && !a.tried[j] {
 			wanted[j] = true
 		}
 	}
