@@ -21,8 +21,8 @@ type converter struct {
 type slab[T any] []T
 
 func (s *slab[T]) add(v T) *T {
-	if len(*s) == cap(*s) {
-		*s = make([]T, 0, 32)
+	if n := cap(*s); len(*s) == n {
+		*s = make([]T, 0, min(max(2*n, 4), 64))
 	}
 	*s = append(*s, v)
 	return &(*s)[len(*s)-1]
