@@ -4,7 +4,8 @@
 // The question is never whether a file mentions destroy_process_group. It is: in
 // which process is the group opened, which code is the last to run there, and is
 // a destroy reached on the way? The steps are separate: a byte search chooses
-// what is parsed (scan), names are linked across files (link), each statement is
+// what is parsed (scan), projects that have nothing to do with each other are told
+// apart (parts), names are linked across files (link), each statement is
 // reduced to what it does to process groups (events), each function to its
 // effect on the group's state (flow), processes get their owners (owners), and
 // the repair gets its place and its words (place).

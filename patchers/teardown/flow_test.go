@@ -67,11 +67,16 @@ func checkSummaries(t *testing.T, files []txtar.File) {
 		}
 	}
 	slices.Sort(tree.Files)
-	a, err := newAnalysis(&patchers.Pass{Context: context.Background(), Tree: tree, Report: func(patchers.Finding) {}})
+	whole, err := scanTree(&patchers.Pass{Context: context.Background(), Tree: tree, Report: func(patchers.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.close()
+	defer whole.close()
+	var part []int
+	for i := range whole.sources {
+		part = append(part, i)
+	}
+	a := whole.analysis(part)
 	if err := a.parse(); err != nil {
 		t.Fatal(err)
 	}

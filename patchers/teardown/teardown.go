@@ -7,8 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"io/fs"
 	"maps"
 	"path"
 	"regexp"
@@ -48,43 +46,22 @@ func code(name string, fixable bool, summary string) patchers.Code {
 }
 
 func run(pass *patchers.Pass) error {
-	a, err := newAnalysis(pass)
+	t, err := scanTree(pass)
 	if err != nil {
 		return err
 	}
-	defer a.close()
-	if err := a.parse(); err != nil {
-		return err
-	}
-	a.judge()
-	if p := a.prog.changed; p != "" {
-		return fmt.Errorf("%s changed while it was read", p)
+	defer t.close()
+	for _, part := range t.parts() {
+		a := t.analysis(part)
+		if err := a.parse(); err != nil {
+			return err
+		}
+		a.judge()
+		if p := a.prog.changed; p != "" {
+			return fmt.Errorf("%s changed while it was read", p)
+		}
 	}
 	return nil
-}
-
-// newAnalysis searches the files of the tree. The analysis must be closed.
-func newAnalysis(pass *patchers.Pass) (*analysis, error) {
-	r := &reader{fsys: pass.Tree.FS}
-	sources, ix, err := scan(pass.Context, pass.Tree, r)
-	if err != nil {
-		return nil, err
-	}
-	a := &analysis{
-		pass: pass, reader: r, parsers: make(chan *pysyntax.Parser, runtime.GOMAXPROCS(0)), sources: sources,
-		prog:  &program{ix: ix, modules: map[int]*module{}, sought: map[string]bool{}, fsys: pass.Tree.FS, seed: maphash.MakeSeed()},
-		tried: map[int]bool{}, offers: map[int]map[string]bool{}, changed: map[int]bool{}, used: make([]bool, len(sources)),
-	}
-	for range cap(a.parsers) {
-		a.parsers <- pysyntax.NewParser()
-	}
-	return a, nil
-}
-
-func (a *analysis) close() {
-	for range cap(a.parsers) {
-		(<-a.parsers).Close()
-	}
 }
 
 // check judges a file that repairs made: it must still be Python. What was left
@@ -129,18 +106,13 @@ func checkPython(p *pysyntax.Parser, src []byte) error {
 	return err
 }
 
-// An analysis is one run over one tree.
+// An analysis is one run over a part of a tree that has nothing to do with the rest.
 type analysis struct {
-	pass    *patchers.Pass
-	reader  *reader
-	parsers chan *pysyntax.Parser // those that are free
-	sources []*source
-	prog    *program
-	tried   map[int]bool // numbers of the sources that were parsed, or could not be
-
-	importers [][]int     // by source, the sources that import it
-	packages  []int       // by source, the __init__.py of the package that it is in, or -1
-	all       []*function // of the parsed modules, by path and offset
+	*scanned
+	part  []int // numbers of the files, ascending
+	prog  *program
+	tried map[int]bool // numbers of the files that were parsed, or could not be
+	all   []*function  // of the parsed modules, by path and offset
 
 	// By number of a parsed file: names that it offers, and whether they leave a group
 	// open.
@@ -162,17 +134,10 @@ const maxWave = 400
 // parse parses the files that can matter: those that name a group function, and
 // those that use what such a file offers, until there are no more.
 func (a *analysis) parse() error {
-	a.importers = make([][]int, len(a.sources))
-	a.packages = make([]int, len(a.sources))
-	for i, s := range a.sources {
-		a.packages[i] = a.packageOf(s.path)
-		for _, j := range s.imports {
-			a.importers[j] = append(a.importers[j], i)
-		}
-	}
 	// What others import comes first: they are read with its names in mind.
 	var wave, last []int
-	for i, s := range a.sources {
+	for _, i := range a.part {
+		s := a.sources[i]
 		switch {
 		case s.err != nil:
 			a.report(patchers.Finding{Code: "teardown/unparsable", Pos: patchers.Position{Path: s.path}, Message: unreadable(s.err)})
@@ -197,45 +162,13 @@ func (a *analysis) parse() error {
 	return nil
 }
 
-// packageOf returns the number of the __init__.py of the package that a file is in, or
-// -1. That of a package's own is that of the one around it.
-func (a *analysis) packageOf(file string) int {
-	dir := parent(file)
-	if dir == "." {
-		return -1
-	}
-	if path.Base(file) == "__init__.py" {
-		dir = parent(dir)
-	}
-	if n, ok := a.prog.ix.files[path.Join(dir, "__init__.py")]; ok {
-		return n
-	}
-	return -1
-}
-
-// entryPoint is "name = package.module:function", as pyproject.toml, setup.cfg
-// and setup.py declare console scripts.
-var entryPoint = regexp.MustCompile(`=\s*["']?([A-Za-z_][\w.]*):([A-Za-z_]\w*)`)
-
 // entryPoints returns the functions that console scripts of the tree run.
 func (a *analysis) entryPoints() map[*module][]*function {
 	out := map[*module][]*function{}
-	for _, p := range a.pass.Tree.Files {
-		switch path.Base(p) {
-		case "pyproject.toml", "setup.cfg", "setup.py":
-		default:
-			continue
-		}
-		src, err := fs.ReadFile(a.pass.Tree.FS, p)
-		if err != nil {
-			continue // pyproject.toml is not ours to judge
-		}
-		for _, match := range entryPoint.FindAllSubmatch(src, -1) {
-			n, ok := a.prog.ix.resolve(p, string(match[1]))
-			if m := a.prog.modules[n]; ok && m != nil {
-				if b := m.body.names[string(match[2])]; b != nil && b.kind == bindFunc && !slices.Contains(out[m], b.fn) {
-					out[m] = append(out[m], b.fn)
-				}
+	for _, e := range a.entries {
+		if m := a.prog.modules[e.file]; m != nil {
+			if b := m.body.names[e.name]; b != nil && b.kind == bindFunc && !slices.Contains(out[m], b.fn) {
+				out[m] = append(out[m], b.fn)
 			}
 		}
 	}
@@ -340,7 +273,7 @@ func (a *analysis) link(parsed []int) error {
 	}
 	users = users[:0]
 	fresh := slices.DeleteFunc(slices.Collect(maps.Keys(closers)), func(name string) bool { return a.prog.sought[name] })
-	for i := range a.sources {
+	for _, i := range a.part {
 		if m := a.prog.modules[i]; m != nil && slices.ContainsFunc(fresh, func(name string) bool { return strings.Contains(m.file.Kept(), name) }) {
 			users = append(users, m)
 		}
@@ -359,7 +292,7 @@ func (a *analysis) link(parsed []int) error {
 // collect lists the functions of the parsed modules.
 func (a *analysis) collect() {
 	a.all = a.all[:0]
-	for i := range a.sources {
+	for _, i := range a.part {
 		if m := a.prog.modules[i]; m != nil {
 			a.all = append(a.all, m.allFunctions()...)
 		}
@@ -706,13 +639,7 @@ func (a *analysis) judge() {
 
 	callers := a.prog.findCallers(a.all)
 	entries := a.entryPoints()
-	imported := map[int]bool{}
-	for _, s := range a.sources {
-		for _, j := range s.imports {
-			imported[j] = true
-		}
-	}
-	for i := range a.sources {
+	for _, i := range a.part {
 		m := a.prog.modules[i]
 		if m == nil {
 			continue
@@ -727,7 +654,7 @@ func (a *analysis) judge() {
 			a.judgeOwner(&owner{role: script, fn: f, body: f.statements()}, "teardown/script")
 		}
 		if m.isScript() {
-			a.judgeScript(m, callers, imported[i])
+			a.judgeScript(m, callers, len(a.importers[i]) > 0)
 		}
 		a.judgeLaunchers(m)
 	}
