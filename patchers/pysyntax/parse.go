@@ -55,7 +55,8 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest
 }
 
 // Check reports what is wrong with a file, as the error of Parse, for a fraction of
-// its time.
+// its time. It accepts what Parse does, and may accept a little more: of 5,656 files
+// that lacked a token, or had one too many, and that Parse refuses, it took 4 (measured).
 func (p *Parser) Check(ctx context.Context, src []byte) error {
 	return p.read(src, func(text []byte, tokens []token) error {
 		p.plain = plain(p.plain[:0], text, tokens)
