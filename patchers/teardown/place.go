@@ -67,10 +67,8 @@ func (m *module) beforePlace(s *pysyntax.Stmt) (place, string) {
 // statement is the first on its line. A form feed is no indentation.
 func (m *module) indentation(s *pysyntax.Stmt) (string, bool) {
 	text := string(m.src()[pysyntax.LineStart(m.src(), s.Start):s.Start])
-	if i := strings.LastIndexByte(text, '\f'); i >= 0 {
-		text = text[i+1:]
-	}
-	return text, strings.TrimLeft(text, " \t") == ""
+	alone := strings.TrimLeft(text, " \t\f") == ""
+	return text[strings.LastIndexByte(text, '\f')+1:], alone
 }
 
 // edit inserts the lines, each without its indentation and line ending.
