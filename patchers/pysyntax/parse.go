@@ -1,6 +1,7 @@
 package pysyntax
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -73,6 +74,9 @@ func (p *Parser) Check(ctx context.Context, src []byte) error {
 func (p *Parser) read(src []byte, f func(text []byte, tokens []token) error) error {
 	if len(src) > MaxSize {
 		return &SyntaxError{0, fmt.Sprintf("file of %d bytes is larger than the %d that are read", len(src), MaxSize)}
+	}
+	if at := bytes.IndexByte(src, 0); at >= 0 {
+		return &SyntaxError{at, "unexpected control character '\\x00'"}
 	}
 	tokens, serr := lex(p.tokens[:0], src)
 	if serr == nil {

@@ -82,7 +82,7 @@ func (p *plainer) line(tokens []token) {
 // brackets that are not those of expressions.
 func hasOwnBrackets(word []byte) bool {
 	switch string(word) {
-	case "def", "class", "async", "import", "from", "match", "case", "type", "print", "exec":
+	case "def", "class", "async", "import", "from", "match", "case", "type", "print", "exec", "global", "nonlocal", "del":
 		return true
 	}
 	return false
@@ -112,7 +112,7 @@ func (p *plainer) token(t token) {
 			p.emit(nameAtom)
 		}
 		b.dot, b.atom, b.isStr, b.isTarget = false, true, false, true
-	case t.kind == tokString && b.isStr && b.atom:
+	case t.kind == tokString && b.isStr && b.atom && !isFormat(word):
 	case t.kind == tokName && !isConstant(word):
 		p.atom(b, nameAtom)
 	case t.kind == tokString && isFormat(word): // holds expressions

@@ -47,6 +47,7 @@ func TestCheckIsStrict(t *testing.T) {
 		"f(a) = 1\n", "[''] = 1\n", "(a, f(b)) = 1\n", "x = f(a) = 1\n", "'' = 1\n", "f(a +)\n", "f(- , b)\n",
 		"f(f'{a b}')\n", "x = f'{a b}'\n", "f(f(a) := 1)\n", "f(a =)\n", "f(a ! b)\n", "f(a = = b)\n", "x = *a *\n",
 		"f(a == = b)\n", "None: int = 1\n", "x = a {b}\n", "f(a $ b)\n", "x = a ? b\n", "if a: b c\n", "return(a b)\n", "f(a).b(c) d\n",
+		"x = 's' f'{a b}'\n", "f('a' f'{a b}', 1)\n", "global f(a)\n", "x = 'a\x00b'\n", "# \x00\n",
 		"<<<<<<< HEAD\nx = 1\n", "f(a, b=1 c)\n", "f(*)\n", "f(a,\n  b\n  c)\n", "x = 'a' b\n",
 	} {
 		src := []byte(text)

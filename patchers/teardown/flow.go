@@ -26,7 +26,7 @@ const (
 // group was open at the start, a path that destroys it speaks for both. Where it
 // was not, a path that opens and destroys one says nothing of the other.
 func join(entry, a, b state) state {
-	if entry == none && min(a, b) == open && max(a, b) == closed {
+	if entry != open && min(a, b) == open && max(a, b) == closed {
 		return open
 	}
 	return max(a, b)
@@ -138,6 +138,9 @@ func (w *flow) with(st *pysyntax.Stmt, s state) (state, bool) {
 		for _, c := range classes {
 			for _, name := range []string{"__exit__", "__aexit__"} {
 				if m := c.method(name, maxHops); m != nil && s != covered {
+					if s != open && m.after[s] == open {
+						w.opening, w.openCond = &event{kind: evCall, in: w.f, stmt: st, node: st.Exprs[0], fn: m}, w.cond
+					}
 					s = m.after[s]
 				}
 			}

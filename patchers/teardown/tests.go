@@ -186,13 +186,19 @@ func (a *analysis) judgeConftest(m *module) {
 		if !f.fixture || f.class != nil || f.after[none] != open || f.opening.throughFramework() {
 			continue
 		}
+		o := &owner{role: test, fn: f, body: f.statements()}
+		w := &flow{f: f}
+		w.run(none)
+		ends, _ := o.split(slices.DeleteFunc(w.exits, func(e exit) bool { return e.state != open || e.handler }))
+		if len(ends) == 0 {
+			continue // what returns early has yielded nothing, or is no teardown's to end
+		}
 		finding := patchers.Finding{
 			Code:    "teardown/module",
 			Pos:     m.position(f.opening.node.Start),
 			Message: fmt.Sprintf("fixture %s opens a process group and does not destroy it", f.stmt.Name),
 			Why:     (&owner{fn: f}).chain(f.opening),
 		}
-		o := &owner{role: test, fn: f, body: f.statements()}
 		reason := ""
 		switch {
 		case !f.isGenerator():
@@ -203,8 +209,16 @@ func (a *analysis) judgeConftest(m *module) {
 			reason = "the name comes through a star import"
 		}
 		var p place
-		if reason == "" {
+		switch {
+		case reason != "":
+		case len(ends) > 1:
+			reason = "it ends in more than one place"
+		case ends[0].stmt == nil:
 			p, reason = m.endPlace(o.body, f.stmt.Header)
+		case o.computes(ends[0]):
+			reason = "the value computed at its end may need the group"
+		default:
+			p, reason = m.beforePlace(ends[0].stmt)
 		}
 		if reason == "" {
 			finding.Fix = &patchers.Fix{
