@@ -56,8 +56,9 @@ func (p *Parser) ParseWanted(ctx context.Context, src []byte, interest *Interest
 }
 
 // Check reports what is wrong with a file, as the error of Parse, for a fraction of
-// its time. It accepts what Parse does, and may accept a little more: of 5,656 files
-// that lacked a token, or had one too many, and that Parse refuses, it took 4 (measured).
+// its time. It accepts what Parse does, and a little more, such as a call as the target
+// of a for statement: of 40,667 damaged files that Python refuses, it took 39 that the
+// grammar refuses as a whole (measured).
 func (p *Parser) Check(ctx context.Context, src []byte) error {
 	return p.read(src, func(text []byte, tokens []token) error {
 		p.plain = plain(p.plain[:0], text, tokens)

@@ -6,7 +6,9 @@ import "bytes"
 // neither comments nor blank lines, and one letter stands for a name, for a chain such
 // as "a.b(c, d=1)[0]", and for a bracket in which nothing stands but these, literals
 // and operators between them. Of lines that have become the same, one stands for those
-// that follow it. What is left out is Python; everything else is there.
+// that follow it. What is left out is Python, as far as the grammar can tell; but a letter
+// can stand for what cannot be assigned to, behind "for" or "lambda" or in front of "+=".
+// Where the grammar refuses the result, text itself decides.
 func plain(buf, text []byte, tokens []token) []byte {
 	p := plainer{text: text, out: buf, last: len(buf)}
 	for i := 0; i < len(tokens); i++ {
@@ -238,8 +240,7 @@ func (p *plainer) close(word []byte) {
 		b.targets = b.targets && b.isTarget
 	}
 	isEmpty := !b.atom && b.items == 0 && b.colons == 0
-	switch {
-	case !b.plain || b.operand || b.dot, b.op == '[' && b.postfix && isEmpty, b.pairs > 0 && b.pairs != b.items:
+	if !b.plain || b.operand || b.dot || b.op == '[' && b.postfix && isEmpty || b.pairs > 0 && b.pairs != b.items {
 		p.emit(word)
 		outer.plain = false
 		outer.isTarget = b.postfix && b.op == '[' || !b.postfix && b.op != '{'

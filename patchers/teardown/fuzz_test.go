@@ -3,8 +3,10 @@ package teardown
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,15 +17,19 @@ import (
 	"ncclfix/patchers/pysyntax"
 )
 
+// treeOf returns a tree of files, in memory.
+func treeOf(files map[string]string) patchers.Tree {
+	fsys := fstest.MapFS{}
+	for name, data := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(data), Mode: 0o644}
+	}
+	return patchers.Tree{FS: fsys, Files: slices.Sorted(maps.Keys(files))}
+}
+
 // plan runs the patcher over a tree of files.
 func plan(t testing.TB, files map[string]string) (*patchers.ChangeSet, patchers.Tree) {
 	t.Helper()
-	fsys := fstest.MapFS{}
-	tree := patchers.Tree{FS: fsys}
-	for name, data := range files {
-		fsys[name] = &fstest.MapFile{Data: []byte(data), Mode: 0o644}
-		tree.Files = append(tree.Files, name)
-	}
+	tree := treeOf(files)
 	ps := []*patchers.Patcher{Patcher}
 	findings, err := patchers.Analyze(context.Background(), tree, patchers.Options{}, ps)
 	if err != nil {

@@ -111,8 +111,8 @@ func (t *scanned) analysis(part []int) *analysis {
 }
 
 // maxPart is how many files are analyzed together, though they have nothing to do with
-// each other, so that there is work for all processors. A tree that is one project has
-// one part; one that holds many takes no more memory than the largest of them.
+// each other, so that there is work for all processors. A project that has more is a part
+// of its own.
 const maxPart = 2000
 
 // parts divides the files that can matter into parts that have nothing to do with each

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"ncclfix/patchers"
 )
@@ -16,14 +15,7 @@ const opensGroup = "import torch.distributed as dist\ndist.init_process_group()\
 // partsOf returns the paths of the parts of a tree.
 func partsOf(t *testing.T, files map[string]string) [][]string {
 	t.Helper()
-	fsys := fstest.MapFS{}
-	tree := patchers.Tree{FS: fsys}
-	for name, text := range files {
-		fsys[name] = &fstest.MapFile{Data: []byte(text)}
-		tree.Files = append(tree.Files, name)
-	}
-	slices.Sort(tree.Files)
-	scanned, err := scanTree(&patchers.Pass{Context: context.Background(), Tree: tree, Report: func(patchers.Finding) {}})
+	scanned, err := scanTree(&patchers.Pass{Context: context.Background(), Tree: treeOf(files), Report: func(patchers.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
